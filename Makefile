@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing check test nightly lint coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests recycles lint coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that three keep two cores busy.
 TESTERS ?= 3
@@ -26,6 +26,9 @@ PYTHON ?= $(firstword $(foreach name,python3.12 python3.11 python3 python3.13,\
 BIN := .venv/bin
 READY := .venv/ready
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Each test starts processes. Without kept bytecode each of them would compile the library, and start half as fast.
+unexport PYTHONDONTWRITEBYTECODE
 
 # pyright asks the network whether it is the newest; constraints.txt has decided that.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
@@ -51,17 +54,25 @@ check: $(READY)  ## Before each commit, two minutes: style, types, layers, the p
 	KONVERSE_TEST_EXAMPLES=10 $(BIN)/python -m pytest tests/properties --numprocesses 2 --quiet
 	$(BIN)/python -m tests.simulation --seeds 100 --skip-regressions
 
-test: lint  ## Lint, the tests, and 1,500 seeds of the simulator
+test: $(READY)  ## Lint, 1,500 seeds of the simulator, and the tests
+	+@$(MAKE) --no-print-directory --keep-going lint seeds suite
+
+suite: $(READY)
 	$(BIN)/python -m pytest tests -m "not nightly" --numprocesses $(TESTERS) --dist loadgroup --durations 20
+
+seeds: $(READY)
 	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
-nightly: $(READY)  ## Tests that take minutes each, 10,000 seeds, 100,000 recycles, all mutants, all faults; takes hours
-	$(BIN)/python -m pytest tests -m nightly --numprocesses $(TESTERS) --dist loadgroup --durations 20
+nightly: nightly-tests recycles mutants  ## Tests that take minutes each, 100,000 recycles, all mutants, 10,000 seeds, all faults; hours
 	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths
+	$(BIN)/python -m tests.chaos --profile matrix
+
+nightly-tests: $(READY)
+	$(BIN)/python -m pytest tests -m nightly --numprocesses $(TESTERS) --dist loadgroup --durations 20
+
+recycles: $(READY)
 	$(BIN)/python -m tests.simulation.pools --recycles 100000
 	$(BIN)/python -m tests.kit.pool_stress --recycles 100000
-	$(BIN)/python -m tests.simulation.mutation
-	$(BIN)/python -m tests.chaos --profile matrix
 
 lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check

@@ -16,6 +16,7 @@ from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.catalog.lookups import bound
+from konverse.bridge.catalog.network import Network
 from konverse.bridge.client.begin import BeginClauses, begin_here
 from konverse.bridge.client.client import Client
 from konverse.bridge.client.connection import Connection
@@ -46,6 +47,7 @@ from konverse.dialog.owner.settings import OwnerSettings, Turns
 from konverse.dialog.session.outcome import Outcome
 from konverse.routing.classifiers import Classifier, parse
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings
 from konverse.schemas.identifiers import check_name
 from konverse.schemas.system_messages import DEFAULT
@@ -78,9 +80,17 @@ class Broker(RouterRegistry):
         self._kafka.check()
         self._topics = Topics(self._kafka)
         self.catalog = Catalog(self._kafka, settings.instance, settings.database)
+        self.network = Network(self._kafka, self.catalog)
         self._validator = Validator()
         connection = Connection(
-            settings, self.database, self._kafka, self._topics, self.catalog, self._validator, self._check_open
+            settings,
+            self.database,
+            self._kafka,
+            self._topics,
+            self.catalog,
+            self.network,
+            self._validator,
+            self._check_open,
         )
         self._readers = Readers()
         self._client = Client(connection, self._readers)
@@ -119,23 +129,24 @@ class Broker(RouterRegistry):
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
         returning: bool = False,
-        anew: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
         The target service must list the contract "DEFAULT" like any other (33). `related_to` puts the dialog into the
         conversation group of another dialog (35), `group` into the group with this id, which is created if it does not
-        exist (36); the dialog's home follows from the group id. `key` is the Kafka key of the dialog's records.
+        exist (36); the group id determines the dialog's home. `key` is the Kafka key of the dialog's records.
 
-        `conversation_id` makes it harmless to repeat the begin of a living conversation: the home follows from the id
-        alone, and a dialog that this process began is returned again. A conversation that is over is begun again only
-        with `anew`. Without it ConversationOver (8429) is raised; or, where this process does not know of the end yet,
-        messages come back to `dialog.bounced` as ENDED, or the target gets an Error (-8429). The same holds for `anew`
-        while a side of the old conversation has not ended; InvalidState (8429) is raised where this process has begun
-        that one, or reads the queue of its initiator.
+        `conversation_id` makes it harmless to repeat the begin of an open conversation: the id alone determines the
+        home, and a dialog that this process began is returned again. The id of a conversation that is over cannot be
+        used again: ConversationOver (8429) is raised. If this process has not learned of the end yet, messages come
+        back to `dialog.bounced` as ENDED, or the target gets an Error (-8429).
 
-        `lifetime` is in seconds: when it is over, each open side gets an Error (-8489; 123); without it the dialog
-        lives for ever. `broker_instance` is the id of this database (see `views.databases`) or "CURRENT DATABASE" (42).
+        `lifetime` is in seconds: when it expires, each open side gets an Error (-8489; 123); without it the dialog
+        never expires. `broker_instance` is the id of a database of this instance (see `views.databases`), or "CURRENT
+        DATABASE" (42). The routes of this database choose the database of the target service. By the default route it
+        is this one if it has the service, or else any other one of the instance (167, 168). Name one where several have
+        the service and several processes begin under one id, as they may know different routes.
+
         `encryption` requires TLS to Kafka; a TLS connection encrypts every dialog, with or without it. With
         `returning`, messages that reach the target after it has ended come back to `dialog.bounced` instead of being
         discarded (110).
@@ -157,7 +168,6 @@ class Broker(RouterRegistry):
             broker_instance,
             encryption,
             returning,
-            anew,
         )
         return self._client.begin(clauses)
 
@@ -170,14 +180,14 @@ class Broker(RouterRegistry):
         """
         given = [checked_dialog(dialog) for dialog in dialogs]
         if not given or len({dialog.id for dialog in given}) < len(given):
-            raise BadInput("send takes one dialog or more, and each of them once")
+            raise BadInput("send takes one or more dialogs, and each of them once")
         with self.transaction() as transaction:
             for dialog in given:
                 transaction.send(dialog, message_type, body)
 
     @checked
     def transaction(self) -> ClientTransaction:
-        """Begins, sends and ends on several dialogs that happen together or not at all: use it in a `with` block.
+        """A client transaction, which begins, sends and ends on several dialogs atomically: use it in a `with` block.
 
         The first transaction creates the instance's transmission queue if there is none. The owner of that queue sends
         the messages of a transaction: this process owns a share of the queue unless the setting `transmit` is off.
@@ -189,7 +199,7 @@ class Broker(RouterRegistry):
     def transmitter(self) -> Reader:
         """A reader that owns a share of the transmission queue, for `konverse transmit`.
 
-        Iterate over it: it yields nothing, and sends the messages of transactions meanwhile.
+        Iterate over it: it yields nothing, but sends the messages of transactions while it is iterated.
         """
         self._check_open()
         return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance), self.catalog))
@@ -209,7 +219,7 @@ class Broker(RouterRegistry):
 
         At most `batch` conversation groups share a commit; `max_messages` is TOP; iteration ends after `timeout`
         seconds without work; `partitions` takes exactly these partitions instead of a share. With `standby` the reader
-        follows all other partitions, so that it can lead one at once when it is assigned. Raises QueueNotFound,
+        follows all other partitions, so that it can take one over at once when it is assigned. Raises QueueNotFound,
         InvalidSettings, TopicMismatch when the queue's topics are missing or were created again.
         """
         self._check_open()
@@ -223,10 +233,10 @@ class Broker(RouterRegistry):
         beside = len(self._readers.of_topic(known.topic))
         if partitions is None and beside > known.partitions:
             log.warning(
-                "%d readers of this process share %d partitions of queue %r: some get none. One reader serves several "
-                "threads (`reader.run`); or create the queue with more partitions",
+                "%d readers of this process share %s of queue %r: some get none. Use one reader with "
+                "several threads (`reader.run`), or create the queue with more partitions",
                 beside,
-                known.partitions,
+                counted(known.partitions, "partition"),
                 queue,
             )
         return reader
@@ -248,14 +258,15 @@ class Broker(RouterRegistry):
     ) -> Pool:
         """Conversations that are reused: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
 
-        There is one conversation for each key. Sends without a key use one for each thread, or with `size` so many
-        that take turns. After `max_age` seconds or `max_messages` messages a conversation is recycled: the pool sends
-        `end_of_stream`, a type of the contract, the target ends, then this side. A background thread reads the queue of
-        `from_service` for that until the broker is closed; with `read=False` a handler of the application does, and
-        calls `pool.answer`.
+        There is one conversation for each key. Sends without a key use one for each thread or, with `size`, rotate
+        through that many. After `max_age` seconds or `max_messages` messages a conversation is recycled: the pool sends
+        `end_of_stream`, a type of the contract, the target ends, then this side. For this, a background thread reads
+        the queue of `from_service` until the broker is closed; with `read=False` a handler of the application must read
+        it and call `pool.answer`.
 
-        `lifetime` is each conversation's, in seconds. With a `name`, the next process that opens the pool goes on with
-        its conversations. The pool follows a router that redirects: it resends to the service that this names (233).
+        `lifetime` applies to each conversation, in seconds. With a `name`, the next process that opens the pool
+        continues its conversations. The pool follows a redirecting router: it resends to the service that the router
+        names (233).
 
         Raises ServiceNotFound (8423), ContractNotFound (8425), InvalidSettings, InvalidTimeout; NotInContract,
         WrongDirection or MessageTypeNotFound for `end_of_stream`; PoolInUse when another process, or this broker, has
@@ -278,14 +289,14 @@ class Broker(RouterRegistry):
 
     @checked
     def classifier(self, classifier: Classifier | str | Mapping[str, object]) -> Classifier:
-        """A ready classifier, given or described by data or a text, bound to the tables and schemas of this database.
+        """A classifier, given as such or as its description, bound to the tables and schemas of this database.
 
-        Each classification looks names up in the catalog of this process, which notices changes by others within a
-        fraction of a second. Raises InvalidSettings for an invalid description.
+        Each classification looks names up in the catalog of this process, which sees changes by other processes
+        within a fraction of a second. Raises InvalidSettings for an invalid description.
         """
         self._check_open()
         made = classifier if isinstance(classifier, Classifier) else parse(classifier)
-        ready: Classifier = bound(self.catalog, made)
+        ready: Classifier = bound(self.network, made)
         return ready
 
     @checked
@@ -308,17 +319,17 @@ class Broker(RouterRegistry):
     def why(self, conversation: uuid.UUID) -> Iterator[list[SideState]]:
         """The state of each side of a conversation and what it waits for, as text: one list for each partition read.
 
-        All lists but the last are empty, because the text about a side also describes the partition of the other side.
-        Raises DialogNotFound when no partition has the conversation.
+        All lists but the last are empty, because the text about one side needs the partition of the other side, too,
+        which may be in another database. Raises DialogNotFound when no partition of this database has the conversation.
         """
         self._check_open()
-        return explain(self._kafka, self.catalog.all(Queue), conversation)
+        return explain(self._kafka, self.catalog, conversation)
 
     @checked
     def flush(self, timeout: Seconds | None = None) -> None:
         """Return when Kafka has everything begun, sent and ended here, and the messages of transactions have arrived.
 
-        Messages that others send on the same side afterwards come behind these. Raises OutcomeUnknown, or TopicMismatch
+        Messages that others send on the same side afterwards come after these. Raises OutcomeUnknown, or TopicMismatch
         when a topic was deleted or created again.
         """
         if self._client.sender is not None:
@@ -326,7 +337,7 @@ class Broker(RouterRegistry):
 
     @checked
     def outcome(self, token: bytes, *, timeout: Seconds | None = None) -> Outcome:
-        """Which messages of an OutcomeUnknown were received, by its `token`, when their sender is gone.
+        """Which messages of an OutcomeUnknown were received. Call it with the `token` when their sender is gone.
 
         The `missing` messages will never be received, so they may be sent again. A sender that still lives is stopped.
         Raises OutcomeUnknown when no worker answers within `timeout` seconds (default: `send_timeout_s`),
@@ -345,7 +356,7 @@ class Broker(RouterRegistry):
             if self._closed:
                 return
             self._closed = True
-        with SHUTDOWN_FILTER.closing(), ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
+        with SHUTDOWN_FILTER.closing(), ExitStack() as exits:  # runs in reverse order; a failure does not skip the rest
             exits.callback(self.catalog.close)
             exits.callback(self._validator.close)
             exits.callback(self._client.close)
@@ -357,7 +368,7 @@ class Broker(RouterRegistry):
                 exits.callback(self._listener.close)
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Close without I/O, in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock = threading.Lock()
         self._pools.after_fork()
@@ -379,7 +390,7 @@ class Broker(RouterRegistry):
         rules = Rules(
             self.catalog.check_send,
             CatalogJudge(self.catalog, self._validator),
-            partial(begin_here, self.catalog),
+            partial(begin_here, self.network),
             None if options.substitute else self._substitutes.look_after,
             self.catalog,
         )
@@ -395,7 +406,7 @@ class Broker(RouterRegistry):
         return nullcontext(self)
 
     def _keep(self, reader: Reader) -> Reader:
-        """Close a reader together with the broker; at once, with BrokerClosed, if the broker was closed meanwhile."""
+        """Keep a reader, to close it with the broker. If that is closed already, close it and raise BrokerClosed."""
         with self._lock:
             self._readers.add(reader)
             closed = self._closed

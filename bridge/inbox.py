@@ -1,9 +1,9 @@
-"""Exactly-once effects in an application's own database, once for each message, whatever process dies.
+"""Exactly-once effects in an application's own database: once for each message, whichever process dies.
 
-A handler may run again for a message: its process died before the commit counted, or another reader took over the
-partition. The inbox is a table in the handler's database, with a row for each message whose effects are there. Row and
-effects are written in one database transaction, which commits before the transaction of the conversation does. A
-handler that gets the message again finds the row, skips the effects and sends the same answer.
+A handler may run again for a message if its process died before the commit was in the journal, or if another reader
+took over the partition. The inbox is a table in the handler's database, with a row for each message whose effects are
+in the database. Row and effects are written in one database transaction, which commits before the transaction of the
+conversation does. A handler that gets the message again finds the row, skips the effects and sends the same answer.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Cursor(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """Rows that the last statement wrote."""
+        """Number of rows that the last statement wrote."""
 
     def execute(self, statement: str, parameters: Any = ..., /) -> Any:
         """Run a statement."""
@@ -69,7 +69,7 @@ class Inbox:
     def __init__(self, table: str = "konverse_inbox") -> None:
         """`table` may be qualified by a schema. Raises BadInput when it is not a plain SQL name."""
         if not _NAME.fullmatch(table):
-            raise BadInput(f"{table!r} is no name of a table; use letters, digits, _ and at most one point")
+            raise BadInput(f"{table!r} is not a valid table name; use letters, digits, _ and at most one dot")
         self.table = table
 
     def create(self, connection: DatabaseConnection) -> None:
@@ -84,13 +84,13 @@ class Inbox:
     def once(self, connection: DatabaseConnection, message: Message) -> Iterator[InboxStep]:
         """Apply the effects of a message in a `with` block if `step.first`; the end of the block commits them.
 
-        Raises BadInput for a connection that is in a transaction already, for instance in another thread's (give each
-        thread its own connection), and for one in autocommit mode. An exception in the block rolls the database back
-        and propagates, so that the transaction of the conversation is rolled back, too. While another process is in
-        its block for the same message, this call waits for the row that it inserts, as the database does.
+        Raises BadInput for a connection in autocommit mode, and for one that is in a transaction already, for instance
+        one that another thread began (give each thread its own connection). An exception in the block rolls the
+        database back and propagates, so that the transaction of the conversation is rolled back, too. While another
+        process is in its block for the same message, the database makes this call wait for that process's row.
         """
         mark = _placeholder(connection)
-        key = f"{message.id}/{message.dialog.id}"  # lost data gives many conversations an Error at one offset
+        key = f"{message.id}/{message.dialog.id}"  # after a data loss, Errors of many conversations share one offset
         insert = f"INSERT INTO {self.table} (id, at) VALUES ({mark}, {mark}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
         select = f"SELECT result FROM {self.table} WHERE id = {mark}"  # noqa: S608  # the name was checked
         update = f"UPDATE {self.table} SET result = {mark} WHERE id = {mark}"  # noqa: S608
@@ -107,10 +107,10 @@ class Inbox:
                 cursor.execute(update, (step.result, key))
 
     def forget(self, connection: DatabaseConnection, older_than: timedelta) -> int:
-        """Delete rows that are older than the newest row by `older_than`, in Kafka's time; returns how many.
+        """Delete rows older than the newest row by more than `older_than`, in Kafka's time. Returns their number.
 
-        A message can come again until its commit counts. So choose several days, plus the longest time for which a
-        conversation may be suspended.
+        A message can be redelivered until its commit is in the journal. So choose several days, plus the longest
+        time for which a conversation may be suspended.
         """
         mark = _placeholder(connection)
         delete = f"DELETE FROM {self.table} WHERE at < (SELECT MAX(at) FROM {self.table}) - {mark}"  # noqa: S608
@@ -149,7 +149,7 @@ def _check_transactional(connection: DatabaseConnection) -> None:
         by_itself = getattr(connection, "isolation_level", "") is None and getattr(connection, "autocommit", -1) == -1
     if by_itself:
         raise BadInput(
-            "the connection commits each statement by itself, so effects and inbox would not commit together: turn "
+            "the connection is in autocommit mode, so the effects and the inbox row would not commit together: turn "
             "autocommit off"
         )
     busy = getattr(connection, "in_transaction", False)  # sqlite3
@@ -169,7 +169,7 @@ def _placeholder(connection: DatabaseConnection) -> str:
     style = getattr(sys.modules.get(driver), "paramstyle", None)
     if style not in _PLACEHOLDERS:
         raise BadInput(
-            f"a connection of {driver!r} writes parameters in a style of its own ({style}); an inbox knows "
+            f"driver {driver!r} has a paramstyle that an inbox does not support ({style}); it supports "
             f"{', '.join(_PLACEHOLDERS)}"
         )
     return _PLACEHOLDERS[style]

@@ -2,7 +2,7 @@
 
 The stack is for developers, tests and demos: it starts in a second, and keeps its data on request. Production runs
 against any Kafka, so nothing in the library imports this package. The command `konverse stack` and tests drive it, by
-`stack.stack.LocalStack`.
+`LocalStack`, which is loaded on first use.
 
 Laws:
 
@@ -24,3 +24,23 @@ Packages, each of which may import those below it:
 
 `compose.yaml` and the Dockerfile describe the same servers in containers. `tests/compose` builds and tries them.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from konverse.deploy.stack.settings import StackSettings
+    from konverse.deploy.stack.stack import LocalStack
+
+__all__ = ["LocalStack", "StackSettings"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use."""
+    if name in __all__:
+        from importlib import import_module
+
+        module = "stack" if name == "LocalStack" else "settings"
+        return getattr(import_module(f"konverse.deploy.stack.{module}"), name)
+    raise AttributeError(f"module 'konverse.deploy' has no attribute {name!r}")

@@ -22,5 +22,5 @@ Layers, lowest first. A package imports only from packages below it.
     batch        Spark queries that write in batches: all rows of a batch are accepted, or none
     pool         open conversations that are reused, and recycled after a time
 
-`window` stands beside them. It decides when a record counts as acknowledged, for sessions and owners alike.
+`window` is beside them. It decides when a record counts as acknowledged, for sessions and owners alike.
 """

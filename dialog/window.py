@@ -1,7 +1,7 @@
 """When a record counts as acknowledged: shared by sessions and owners (protocol.md section 5).
 
 The records of a writer to one destination are numbered. Kafka's acknowledgement of one record proves nothing about the
-records before it: they may be missing, or may land behind it. So records count as acknowledged only when the idempotent
+records before it: they may be missing, or may land after it. So records count as acknowledged only when the idempotent
 producer has run empty after them and has reported no failure (`drained`). After a failure the writer hands everything
 from the first unacknowledged record to a new producer, with the same counters. The destination drops the duplicates.
 """
@@ -29,7 +29,7 @@ class Window:
         self.acked = self.sent
 
     def restart(self) -> None:
-        """Start with a new producer: it gets everything from the first unacknowledged record on, once more."""
+        """Start over with a new producer: it gets all records again, from the first unacknowledged one on."""
         self.sent = self.acked
 
     @property

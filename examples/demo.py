@@ -30,9 +30,10 @@ from examples.sales.children import ROOT, Child, start, stop, wait_until
 from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, read_orders
 from examples.sales.services import ORDERS, SHOP, create
+from konverse.deploy import LocalStack
 from konverse.deploy.host.progress import reporter_for
-from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BadInput
 
 RATE: Final = 2_500.0
@@ -96,11 +97,11 @@ def summary(shop: Child, kill: Kill, verdict: Verdict, seconds: float) -> Table:
     table = Table(title="What the topics say", title_justify="left", show_header=False)
     recovery = kill.recovery_s
     rows = [
-        ("orders sent", f"{shop.last.get('sent', 0):,} in {verdict.conversations:,} conversations"),
+        ("orders sent", f"{shop.last.get('sent', 0):,} in {counted(verdict.conversations, 'conversation')}"),
         ("received once, in order", f"{verdict.received:,}"),
         ("replied once, in order", f"{verdict.replied:,}"),
         ("duplicates dropped", f"{verdict.duplicates:,}"),
-        ("recovery after kill -9", f"{recovery:.1f} s" if recovery is not None else "the shop was done before"),
+        ("recovery after kill -9", f"{recovery:.1f} s" if recovery is not None else "the shop finished first"),
         ("throughput", f"{2 * verdict.received / seconds:,.0f} messages/s in {seconds:.1f} s (sent at {RATE:,.0f}/s)"),
     ]
     for row in rows:
@@ -112,10 +113,12 @@ def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
     """Run the demonstration on a stack of its own. Returns whether the verdict holds."""
     total = sum(1 for _ in read_orders(path))
     if total < 2:
-        raise BadInput(f"{path} has {total} orders; there is no middle in which to kill")
+        raise BadInput(f"{path} has {counted(total, 'order')}, too few to kill a worker in the middle")
     with LocalStack.start(reporter=reporter_for(sys.stderr)) as stack:
         kafka = f"kafka://{stack.bootstrap}"
-        console.print(f"Kafka at {stack.bootstrap}, Redis at {stack.redis_url}; {total:,} orders from {path.name}")
+        console.print(
+            f"Kafka at {stack.bootstrap}, Redis at {stack.redis_url}; {counted(total, 'order')} from {path.name}"
+        )
         with konverse.connect(kafka, redis=stack.redis_url, database="sales") as broker:
             create(broker, partitions=PARTITIONS)
             shop, kill, seconds = run(kafka, stack.redis_url, "sales", path, total)

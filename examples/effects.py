@@ -1,4 +1,4 @@
-"""Effects outside of Kafka: a table in SQLite changes once for each message, even if the handler runs twice.
+"""Effects outside Kafka: a table in SQLite changes once for each message, even if the handler runs twice.
 
     python -m examples.effects
 
@@ -68,7 +68,7 @@ def main() -> None:
         accounts = sqlite3.connect(":memory:", check_same_thread=False)
         bookkeeper = Bookkeeper(accounts)
         with broker.reader("Bank", timeout=2) as reader:
-            reader.run(bookkeeper.book)  # logs failures, and goes on
+            reader.run(bookkeeper.book)  # logs failures, and continues
         booked = accounts.execute("SELECT count(*), sum(amount) FROM bookings").fetchone()
         print("bookings: {}, together {}".format(*booked))
         accounts.close()

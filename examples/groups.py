@@ -40,7 +40,7 @@ def ask(broker: konverse.Broker, *places: bytes) -> konverse.Dialog:
 
 
 def answer_all(broker: konverse.Broker) -> None:
-    """Answer as the hotels. A group belongs to one side: here each dialog has its own, and several may run at once."""
+    """Answer as the hotels. A group belongs to one side: on this side each dialog has a group of its own."""
     with broker.reader("Hotels", timeout=2) as reader:
         for transaction in reader:
             with transaction:

@@ -1,7 +1,7 @@
 """Data-dependent routing as a service: sales go to the services of their regions; a router and a shop are killed.
 
     make demo-routing                      the shipped file
-    make demo-routing MAX_AGE=3 RATE=500   other seconds between recycles, orders a second
+    make demo-routing MAX_AGE=3 RATE=500   other seconds between recycles, other orders per second
     make demo-routing INPUT=file.csv       another file with these regions
 
 Two shops send the orders to one router service, one conversation per customer, through pools that recycle their
@@ -37,9 +37,10 @@ from examples.sales.children import Child, start, stop, wait_until
 from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, Order, read_orders
 from konverse.bridge.router.figures import read_figures
+from konverse.deploy import LocalStack
 from konverse.deploy.host.progress import reporter_for
-from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BadInput, StackError
 
 DATABASE: Final = "sales"
@@ -64,7 +65,7 @@ class Cast:
         return [shop for shop in self.shops if shop not in self.killed]
 
     def dead(self) -> Child | None:
-        """A process that has ended by itself; None when there is none."""
+        """A process that has ended by itself, or None."""
         everybody = (*self.routers, *self.shops, *self.regions.values())
         return next((one for one in everybody if one.process.poll() is not None and one not in self.killed), None)
 
@@ -120,7 +121,7 @@ class Play:
                 return  # also the dead shop's conversations: readers of its queue close them
             dead = cast.dead()
             if dead is not None or time.monotonic() - changed > PATIENCE_S:
-                what = f"{dead.name} has ended" if dead is not None else "nothing has moved for long"
+                what = f"{dead.name} has ended" if dead is not None else "nothing has arrived for too long"
                 raise StackError(f"{what}, at {received:,} of {self._total:,} orders")
 
     def _show(self) -> tuple[int, int]:
@@ -178,7 +179,7 @@ def summary(cast: Cast, verdict: Verdict, findings: int, still_open: int, second
     table = Table(title="What the topics say", title_justify="left", show_header=False)
     second = cast.shops[-1]
     rows = [
-        ("orders routed once, in order", f"{verdict.received:,} in {verdict.conversations:,} conversations"),
+        ("orders routed once, in order", f"{verdict.received:,} in {counted(verdict.conversations, 'conversation')}"),
         ("receipts back once", f"{verdict.replied:,}"),
         ("conversations recycled", f"{_sum(cast.shops, 'recycled'):,}"),
         (
@@ -196,13 +197,13 @@ def summary(cast: Cast, verdict: Verdict, findings: int, still_open: int, second
 
 
 def _checked(path: Path) -> list[Order]:
-    """The orders of a file. BadInput for an order without a region of a service, and for too few orders."""
+    """The orders of a file. Raises BadInput if an order has no region of a service, or if there are too few orders."""
     orders = list(read_orders(path))
     for order in orders:
         if json.loads(order.body).get("region") not in REGIONS:
-            raise BadInput(f"{path}: order {order.number} has no region of {', '.join(REGIONS)}, as {SHIPPED} has")
+            raise BadInput(f"{path}: order {order.number} has no region of {', '.join(REGIONS)}; {SHIPPED} has them")
     if len(orders) < 3 * PARTS:
-        raise BadInput(f"{path} has {len(orders)} orders; there is no middle in which to kill")
+        raise BadInput(f"{path} has {counted(len(orders), 'order')}, too few to kill processes in the middle")
     return orders
 
 
@@ -213,7 +214,7 @@ def demonstrate(console: Console, path: Path, rate: float, max_age: float) -> bo
     with LocalStack.start(reporter=reporter) as stack:
         kafka = f"kafka://{stack.bootstrap}"
         console.print(
-            f"Kafka at {stack.bootstrap}, Redis at {stack.redis_url}; {len(orders):,} orders from {path.name}"
+            f"Kafka at {stack.bootstrap}, Redis at {stack.redis_url}; {counted(len(orders), 'order')} from {path.name}"
         )
         with konverse.connect(kafka, redis=stack.redis_url, database=DATABASE) as broker:
             create(broker, partitions=PARTITIONS)
@@ -229,7 +230,7 @@ def demonstrate(console: Console, path: Path, rate: float, max_age: float) -> bo
     verdict.problems += [finding.text for finding in findings]
     verdict.problems += [f"conversation {conversation} is open" for conversation in still_open]
     if [child.killed for child in play.cast.killed] != [True, True]:
-        verdict.problems.append("nobody was killed in the middle")
+        verdict.problems.append("the router and the shop were not both killed in the middle")
     console.print(summary(play.cast, verdict, len(findings), len(still_open), seconds))
     for problem in verdict.problems[:10]:
         console.print(problem, style="red", markup=False)

@@ -40,15 +40,16 @@ from examples.routing.chart import Mark, draw
 from examples.routing.services import ORDER, ORDERING, ORDERS, REGIONS, ROUTER, SHOP, create, order, queue_of, region_of
 from examples.sales.check import Verdict, numbers, once
 from examples.sales.ending import end_with
+from konverse.deploy import LocalStack
 from konverse.deploy.host.progress import reporter_for
-from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BadInput, StackError
 
 DATABASE: Final = "sales"
 PARTITIONS: Final = 4
 WAVE: Final = 500
-"""Conversations that are begun together. Later waves begin late, so that there are first messages all the time."""
+"""Number of conversations begun together. Wave follows wave, so that first messages come during the whole run."""
 
 PATIENCE_S: Final = 180.0
 """Time without an arrival after which the demonstration fails."""
@@ -70,7 +71,7 @@ class Job:
         )
 
     def kill_worker(self) -> int | None:
-        """Kill -9 the Python worker that classified last; its process id, or None when there is none yet."""
+        """Kill -9 the Python worker that classified last. Returns its process id, or None if there is none yet."""
         for path in sorted(self._folder.iterdir(), key=lambda one: -one.stat().st_mtime):
             try:
                 os.kill(int(path.name), signal.SIGKILL)
@@ -95,7 +96,7 @@ class Job:
 
 
 class Shop:
-    """Sends the orders, and stops at two gates until a process was killed."""
+    """Sends the orders, and waits at two gates until a process was killed."""
 
     def __init__(self, broker: konverse.Broker, messages: int, conversations: int) -> None:
         self._broker = broker
@@ -112,7 +113,7 @@ class Shop:
         self._thread.start()
 
     def pass_gate(self, number: int) -> None:
-        """Go on behind this gate: a process was killed."""
+        """Open this gate, because a process was killed."""
         self._gates[number].set()
 
     def _work(self) -> None:
@@ -143,7 +144,7 @@ class Arrivals:
         self._places = [TopicPartition(queue.topic, number) for queue in queues for number in range(queue.partitions)]
         self.began = time.monotonic()
         self.seen: list[tuple[float, int]] = [(0.0, 0)]
-        """Seconds since the start, and rows by then: a pair for each time that the count had risen."""
+        """Pairs of seconds since the start and number of rows by then, one for each rise of the count."""
 
     @property
     def last_s(self) -> float:
@@ -156,7 +157,7 @@ class Arrivals:
         return time.monotonic() - self.began - self.last_s
 
     def look(self) -> int:
-        """Count all rows, and note the count when it has risen."""
+        """Count all rows, and record the count if it has risen."""
         ends = [self._consumer.get_watermark_offsets(place, 10.0) for place in self._places]
         count = sum(high for _, high in ends)
         if count > self.seen[-1][1]:
@@ -206,7 +207,7 @@ def run(kafka: str, shop: Shop, arrivals: Arrivals, folder: Path, console: Conso
             if shop.failure is not None:
                 raise shop.failure
             if arrivals.quiet_s > PATIENCE_S:
-                raise StackError(f"the Spark job stands still at {count:,} of {shop.total:,} orders")
+                raise StackError(f"the Spark job has stopped making progress at {count:,} of {shop.total:,} orders")
             if not found.marks and count * 3 >= shop.total:
                 worker = job.kill_worker()
                 if worker is not None:
@@ -258,7 +259,7 @@ def summary(found: Run, verdict: Verdict, findings: int) -> Table:
     """The result as a table."""
     table = Table(title="What the topics say", title_justify="left", show_header=False)
     rows = [
-        ("orders routed once, in order", f"{verdict.received:,} in {verdict.conversations:,} conversations"),
+        ("orders routed once, in order", f"{verdict.received:,} in {counted(verdict.conversations, 'conversation')}"),
         ("duplicates dropped", f"{verdict.duplicates:,}"),
         ("findings of the verifier", f"{findings:,}"),
         ("second driver", f"{found.done.get('forwarded'):,} forwarded, {found.done.get('followed'):,} followed"),
@@ -273,8 +274,8 @@ def demonstrate(console: Console, messages: int, conversations: int, chart: Path
     """Run the demonstration on a stack of its own. Returns whether the verdict holds."""
     if conversations < len(REGIONS) or messages < 3 * conversations:
         raise BadInput(
-            f"{messages} orders in {conversations} conversations have no middle: take {len(REGIONS)} conversations and "
-            "3 orders in each at least"
+            f"there is no middle in {counted(messages, 'order')} in {counted(conversations, 'conversation')}: take at "
+            f"least {len(REGIONS)} conversations with 3 orders in each"
         )
     reporter = reporter_for(sys.stderr)
     with ExitStack() as exits:
@@ -285,7 +286,8 @@ def demonstrate(console: Console, messages: int, conversations: int, chart: Path
         create(broker, partitions=PARTITIONS)
         queues = {region: broker.catalog.get(Queue, queue_of(region)) for region in REGIONS}
         shop = Shop(broker, messages, conversations)
-        console.print(f"Kafka at {stack.bootstrap}; {shop.total:,} orders in {conversations:,} conversations")
+        load = f"{counted(shop.total, 'order')} in {counted(conversations, 'conversation')}"
+        console.print(f"Kafka at {stack.bootstrap}; {load}")
         arrivals = Arrivals(stack.bootstrap, [*queues.values()])
         exits.callback(arrivals.close)
         found = run(kafka, shop, arrivals, folder, console)
@@ -297,7 +299,7 @@ def demonstrate(console: Console, messages: int, conversations: int, chart: Path
             findings = broker.operations.verification(read).run()[1]
     verdict.problems += [finding.text for finding in findings]
     if [mark.text for mark in found.marks] != ["kill -9 worker", "kill -9 driver"]:
-        verdict.problems.append("nobody was killed in the middle")
+        verdict.problems.append("the worker and the driver were not both killed in the middle")
     console.print(summary(found, verdict, len(findings)))
     console.print(f"Chart: {chart}", soft_wrap=True)
     for problem in verdict.problems[:10]:
@@ -312,7 +314,7 @@ def demonstrate(console: Console, messages: int, conversations: int, chart: Path
 
 def main(
     messages: Annotated[int, typer.Option(min=1, help="Orders to route")] = 1_000_000,
-    conversations: Annotated[int, typer.Option(min=1, help="Conversations in which they are")] = 20_000,
+    conversations: Annotated[int, typer.Option(min=1, help="Conversations in which the orders are sent")] = 20_000,
     chart: Annotated[Path, typer.Option(help="Where to put the chart, a PNG")] = Path("build/demo-spark.png"),
 ) -> None:
     """Route orders by their content with Spark, kill a worker and the driver, and check that nothing was lost."""

@@ -13,19 +13,19 @@ The laws:
 3. One step is one transaction: what was received and what was sent count together, or not at all.
 4. A message that cannot be classified ends its conversation with Error 1. A fault of the router or its settings raises
    instead, so that the transaction is rolled back and no conversation is lost to it.
-5. No conversation goes round for ever: ids count the routers passed, and redirections never return to a service.
-6. Bodies are foreign input. A rule takes time and memory in proportion to a body, whatever stands in it.
+5. No conversation circulates for ever: ids count the routers passed, and redirections never return to a service.
+6. Bodies are foreign input. A rule takes time and memory in proportion to a body, whatever it contains.
 
 Drivers: the router service (`bridge.router`), Spark with rows, and Spark with a classifier in its tasks
 (`spark.routing`). All take the same `Step`, so each routes a message in the same way.
 
     classifiers   ready classifiers: a rule finds a key in a message, and the key names a service
     keys/         rules for Avro, JSON, XML and text, and by hash
-    decisions     what a classifier may decide: a target, or why it knows none
+    decisions     the decisions of a classifier: a target, or why it knows none
     router, step  one step of a router on the messages received from one conversation group
     loops         circles of routers and redirections, and how they are stopped
     contracts     which contracts a router must accept
-    documents     what a router writes: RedirectTo, and the code of the Error for unclassifiable conversations
+    documents     documents of a router: RedirectTo, and the code of the Error for unclassifiable conversations
     partitioning  which partition a new dialog goes to
     routed        counts of what a router has done
 """

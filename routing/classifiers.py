@@ -44,7 +44,7 @@ class Explanation(NamedTuple):
     """Name of the routing table in which the key was looked up."""
     version: int | None = None
     by_default: bool = False
-    """The table does not have the key; its default applied."""
+    """Whether the table does not have the key, so that its default applied."""
 
 
 class Classifier:
@@ -64,7 +64,7 @@ class Classifier:
         """The decision on a received message, and how it came about.
 
         Raises RoutingTableNotFound, and InvalidSettings when it names a table of the catalog and is not `bound` to one.
-        These are no faults of the message, so they do not end its conversation.
+        These are not faults of the message, so they do not end its conversation.
         """
         try:
             key = self._rule.key_of(message, self._lookup)
@@ -80,7 +80,7 @@ class Classifier:
         return Explanation(target, key, table.name, table.version, key not in table.entries)
 
     def targets(self) -> frozenset[str] | None:
-        """Names of all services on which it may decide at present; None when bodies name them."""
+        """Names of all services that it may choose at present; None when bodies name them."""
         if isinstance(self._rule, KeyHash) and self._table is None:
             return frozenset(self._rule.services)
         if self._table is None or (isinstance(self._table, str) and self._lookup is None):
@@ -105,7 +105,7 @@ class Classifier:
         try:
             check_name("service", key)
         except InvalidName as error:
-            return Unclassifiable(f"The key is no name of a service: {error}.")
+            return Unclassifiable(f"The key is not a valid name of a service: {error}.")
         if self._lookup is not None and not self._lookup.has_service(key):
             return Unclassifiable(f"There is no service {key!r}.")
         return Target(key)
@@ -129,21 +129,21 @@ class Classifier:
 
 
 def to_service_name(*, table: Table | None = None) -> Classifier:
-    """By the element `/message/toServiceName` of an XML body: the classifier of Service Broker's own sample."""
+    """Classify by the element `/message/toServiceName` of an XML body, as Service Broker's own sample does."""
     return Classifier(ToServiceName(), table)
 
 
 def xpath(expression: str, *, namespaces: Mapping[str, str] | None = None, table: Table | None = None) -> Classifier:
-    """By the result of an XPath 1.0 expression on an XML body; of several nodes, the text of the first.
+    """Classify by the result of an XPath 1.0 expression on an XML body; of several nodes, by the text of the first.
 
-    `namespaces` maps its prefixes to URIs. White space around the text does not count. Needs
+    `namespaces` maps its prefixes to URIs. White space around the text is ignored. Needs
     `pip install 'konverse[routing]'`. Raises InvalidSettings for an invalid expression, NotInstalled.
     """
     return Classifier(XPath(expression, namespaces), table)
 
 
 def json_path(path: str, *, table: Table | None = None) -> Classifier:
-    """By the value at one place of a JSON body, such as `$.customer.region` or `$['ship to'][0]`.
+    """Classify by the value at one place of a JSON body, such as `$.customer.region` or `$['ship to'][0]`.
 
     A string, an integer or a boolean is a key. `path` is a singular query of RFC 9535; any other raises
     InvalidSettings.
@@ -152,7 +152,7 @@ def json_path(path: str, *, table: Table | None = None) -> Classifier:
 
 
 def avro_field(field: str, schema: str | None = None, *, table: Table | None = None) -> Classifier:
-    """By a field of an Avro body, such as `customer.region`; values as for `json_path`, and symbols of enums.
+    """Classify by a field of an Avro body, such as `customer.region`; values as for `json_path`, or enum symbols.
 
     `schema` is the writer's schema; without it, the schema of the message's type in the catalog is used. Raises
     InvalidSettings for an invalid schema, or one with which a body of a few bytes might take all memory.
@@ -161,7 +161,7 @@ def avro_field(field: str, schema: str | None = None, *, table: Table | None = N
 
 
 def regular_expression(pattern: str, *, table: Table | None = None) -> Classifier:
-    """By a match in a text body: the group `key` of the first match, else its first group, else the whole match.
+    """Classify by the first match in a text body: its group `key`, else its first group, else the whole match.
 
     The syntax is RE2's. Needs `pip install 'konverse[routing]'`. Raises InvalidSettings, NotInstalled.
     """
@@ -169,7 +169,7 @@ def regular_expression(pattern: str, *, table: Table | None = None) -> Classifie
 
 
 def key_hash(services: Iterable[str]) -> Classifier:
-    """One of these services, by the dialog's key as Kafka's partitioner places it; without a key, by the dialog's id.
+    """Choose one of these services by the dialog's key, as Kafka's partitioner would; without one, by the dialog's id.
 
     The order of the services matters. Raises InvalidSettings for no service, or for one that is named twice.
     """
@@ -188,16 +188,16 @@ _KINDS: Final = {
 
 
 def parse(description: str | Mapping[str, Any]) -> Classifier:
-    """The classifier for a description: data as `Classifier.described` returns them, or a text.
+    """The classifier for a description: data as `Classifier.described` returns them, or a string.
 
-    A text is a JSON object, or in short the kind and its argument: `to_service_name`, `xpath:/order/region`,
+    A string is a JSON object, or in short the kind and its argument: `to_service_name`, `xpath:/order/region`,
     `json_path:$.region`, `avro_field:region`, `regular_expression:region=(.*)`, `key_hash://a,//b`. Raises
     InvalidSettings for an invalid description, and what the functions of the kinds raise.
     """
     data = _data(description) if isinstance(description, str) else {**description}
     kind = data.pop(KIND, None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidSettings(f"{kind!r} is no kind of classifier; there are {', '.join(_KINDS)}")
+        raise InvalidSettings(f"{kind!r} is not a kind of classifier; there are {', '.join(_KINDS)}")
     make: Any = _KINDS[kind][0]
     known = signature(make).parameters
     for name, value in data.items():
@@ -218,7 +218,7 @@ def _data(text: str) -> dict[str, Any]:
         try:
             data: dict[str, Any] = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidSettings(f"the description of a classifier is no JSON document: {error}") from None
+            raise InvalidSettings(f"the description of a classifier is not a valid JSON document: {error}") from None
         return data
     kind, colon, argument = text.partition(":")
     name = _KINDS[kind][1] if kind in _KINDS else ""
@@ -242,7 +242,7 @@ def _check(kind: str, name: str, value: object) -> None:
     else:
         fits = isinstance(value, str)
     if not fits:
-        wanted = "a list of texts" if name in _LISTS else "an object of texts" if name in _MAPPINGS else "a text"
+        wanted = "a list of strings" if name in _LISTS else "an object of strings" if name in _MAPPINGS else "a string"
         raise InvalidSettings(f"{name!r} of a classifier of kind {kind!r} is {wanted}, not {value!r}")
 
 

@@ -16,8 +16,8 @@ def check_declared(router: str, declared: Collection[str], listed: Collection[st
     missing = sorted(set(declared) - set(listed))
     if missing:
         raise InvalidRoute(
-            f"router {router!r} is declared with {_named(missing)}, which its service does not list: nothing would "
-            f"come under {_it(missing)}. Add {_it(missing)} with "
+            f"router {router!r} is declared with {_named(missing)}, which its service does not list: it would "
+            f"never receive a conversation under {_it(missing)}. Add {_it(missing)} with "
             f"broker.admin.alter_service({router!r}, add={missing!r})"
         )
     further = sorted(set(listed) - set(declared))
@@ -43,7 +43,7 @@ def check_union(router: str, listed: Collection[str], targets: Mapping[str, Coll
     if further:
         raise InvalidRoute(
             f"router {router!r} lists {_named(further)}, which none of its targets accepts "
-            f"({', '.join(map(repr, sorted(targets)))}): conversations under {_it(further)} could go nowhere. "
+            f"({', '.join(map(repr, sorted(targets)))}): conversations under {_it(further)} could not be routed. "
             f"Add {_it(further)} to a target with broker.admin.alter_service, or drop {_it(further)} from the router"
         )
 

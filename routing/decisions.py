@@ -1,4 +1,4 @@
-"""What a classifier decides about a conversation's first message: its service, or why no service is known.
+"""A classifier's decision about a conversation's first message: its service, or why no service is known.
 
 Source: behaviours 230 to 233, data-dependent routing.
 """

@@ -1,4 +1,4 @@
-"""What a router writes: RedirectTo documents, and the code for unclassifiable conversations (behaviours 232, 233)."""
+"""Documents of a router: RedirectTo, and the code for unclassifiable conversations (behaviours 232, 233)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_redirect(body: bytes) -> Target:
             found[path[1]] += data
 
     def refuse(*_: object) -> None:  # entities of a document type can grow without bound
-        raise MalformedRecord("a RedirectTo with a document type of its own")
+        raise MalformedRecord("a RedirectTo with a document type declaration, which is not allowed")
 
     parser = ParserCreate()
     parser.StartElementHandler, parser.CharacterDataHandler = begin, text
@@ -45,7 +45,7 @@ def read_redirect(body: bytes) -> Target:
     try:
         parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
     except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an unknown encoding
-        raise MalformedRecord(f"the body of a RedirectTo is no such document: {error}") from None
+        raise MalformedRecord(f"the body of a RedirectTo is not a valid RedirectTo document: {error}") from None
     service = found.get("ServiceName", "").strip()
     if not service:
         raise MalformedRecord("the body of a RedirectTo names no service: it lacks ServiceName")

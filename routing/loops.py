@@ -7,7 +7,7 @@ the conversation.
 
 Redirection. An initiator that is redirected from service to service never returns to one of them (behaviour 233).
 
-Both stop at run time. `circle_of` finds loops in routing tables before.
+Both stop at run time. `circle_of` finds loops in routing tables beforehand.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def hops_of(conversation: bytes) -> int:
 
 
 def with_hops(identifier: bytes, hops: int) -> bytes:
-    """A random id (16 bytes) made into that of a conversation behind `hops` routers, 1 to ROUTER_HOPS_MAX."""
+    """Turn a random id (16 bytes) into that of a conversation after `hops` routers, 1 to ROUTER_HOPS_MAX."""
     assert 0 < hops <= ROUTER_HOPS_MAX, f"{hops} routers cannot be counted"
     return identifier[:_VERSION_AT] + bytes((_VERSION_8 | hops, _MARK)) + identifier[_MARK_AT + 1 :]
 

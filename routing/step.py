@@ -83,7 +83,7 @@ class Work(Protocol):
         ...
 
     def give_back(self, dialog: Any, message_type: str, body: bytes) -> None:
-        """END CONVERSATION; its unreceived messages go back to their sender, behind a note with this type and body."""
+        """END CONVERSATION; its unreceived messages go back to their sender, after a note with this type and body."""
         ...
 
 
@@ -131,7 +131,7 @@ class Step:
         self._what = ""
         """The count to which the next message of that dialog belongs."""
         self._note: bytes | None = None
-        """Body of the note behind which inbound messages are given back; None unless a pool is redirected."""
+        """Body of the note after which inbound messages are given back; None unless a pool is redirected."""
 
     def run(self, messages: Sequence[Any]) -> None:
         """Handle the messages in order."""
@@ -177,7 +177,7 @@ class Step:
             self._pass_back(message)
         elif self._outbound is None:
             self._classify(message)
-        elif self._hears(self._outbound):
+        elif self._can_send(self._outbound):
             self._pass_on(message, self._outbound, "followed")
         else:
             self._count("dropped")
@@ -189,7 +189,7 @@ class Step:
         """Whether this side has ended, before or in this step."""
         return dialog.state.code in OVER or any(dialog is ended for ended in self._ended)
 
-    def _hears(self, dialog: Any) -> bool:
+    def _can_send(self, dialog: Any) -> bool:
         if dialog is None or dialog.state.code not in _SENDING:
             return False
         return all(dialog is not ended for ended in self._ended)
@@ -206,7 +206,7 @@ class Step:
         self._what = "replied" if onto is self._inbound else "followed"
 
     def _pass_back(self, message: Any) -> None:
-        if self._hears(self._inbound):
+        if self._can_send(self._inbound):
             self._pass_on(message, self._inbound, "replied")
             return
         self._count("dropped")
@@ -232,7 +232,7 @@ class Step:
         FIN is not received as a message. Usually it has arrived with the last messages and is passed on with them, else
         with the next message received from either dialog.
         """
-        if not self._hears(other):
+        if not self._can_send(other):
             return
         taken = max([message.sequence for message in messages if message.dialog is dialog], default=-1) + 1
         if dialog.received == max(taken, dialog.consumed):
@@ -248,7 +248,7 @@ class Step:
         if decision.service == inbound.service and decision.broker_instance is None:
             raise InvalidRoute(
                 f"conversation {inbound.id} was classified as one for {decision.service!r}, which is the router that "
-                "received it: it would come back for ever. Let the classifier answer with another service, or null"
+                "received it: it would loop forever. Let the classifier answer with another service, or null"
             )
         target = self._manner.resolve(decision, inbound.contract)
         self.far_service = target.service
@@ -266,7 +266,8 @@ class Step:
         if target.broker_instance is not None:
             raise NotSupportedYet(
                 f"conversation {inbound.id} was classified as one for broker instance {target.broker_instance}: "
-                "dialogs do not leave their database yet. Redirect its initiator, or leave the instance out"
+                "a router that forwards cannot name a database yet. Redirect its initiator, or leave the instance out "
+                "and create a route"
             )
         hops = hops_of(inbound.conversation) + 1
         if hops > ROUTER_HOPS_MAX:
@@ -295,7 +296,7 @@ class Step:
             self._note = redirect_body(target)
             self._count("redirected")
             return
-        if self._hears(self._inbound):
+        if self._can_send(self._inbound):
             self._work.send(self._inbound, self._manner.redirect_type, redirect_body(target))
             self._count("redirected")
         else:
@@ -303,7 +304,7 @@ class Step:
         self._end(self._inbound)
 
     def _give_back(self, messages: Sequence[Any], first: Any) -> None:
-        """Consume the messages before `first`, which is for another service; give back `first` and all behind it."""
+        """Consume the messages before `first`, which is for another service; give back `first` and all after it."""
         assert self._note is not None, "it was decided for whom they are"
         work, before = self._work, messages.index(first)
         work.put_back()

@@ -7,7 +7,7 @@ It imports no other package of konverse, reads no clock and talks to no server.
     limits          every bound of the product, with its reason
     identifiers     names, addresses and ids; names of topics, consumer groups and Redis keys
     levels          priority levels
-    groups          the conversation group that a side has before anybody moves it
+    groups          the conversation group that a side has before it is moved
     timeouts        checks of timeouts that callers give in seconds
     system_messages EndDialog, DialogTimer and the Error document
     origins         the description of an Error that a router passes on
@@ -19,7 +19,7 @@ It imports no other package of konverse, reads no clock and talks to no server.
 Every later version must read what this version writes to Kafka. So a change to a record is a change of the format:
 fields are added with defaults, numbers are never reused, and `tests/golden` holds journals of earlier versions.
 
-The bytes of a record may come from anybody who may write to a topic. So each decoder either returns a value within its
-bounds or raises MalformedRecord, whatever the bytes are; property tests feed the decoders random bytes. Owners write to
-the places that records name, so an address that names an internal topic is malformed too.
+The bytes of a record may come from any program that may write to a topic. So each decoder either returns a value within
+its bounds or raises MalformedRecord, whatever the bytes are; property tests feed the decoders random bytes. Owners
+write to the addresses that records name, so an address that names an internal topic is malformed too.
 """

@@ -21,7 +21,7 @@
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         │   └── AccessDenied     ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
-    ├── SteppedDown, GroupLocked     another owner has the partition, or a transaction the group; messages come again
+    ├── SteppedDown, GroupLocked     another owner has the partition, or a transaction the group; redelivered later
     ├── OutcomeUnknown, OutcomeExpired    it is unknown whether the record was written: for the time being, or for good
     ├── BrokerClosed, SessionTakenOver    used after close; another process closed the session
     ├── TopicMismatch, MalformedRecord    a topic is missing or has other settings; bytes that are not a record
@@ -44,9 +44,9 @@ from typing import Final
 ENDED_TWICE: Final = 8427
 """Number of an END in a state that does not allow it."""
 BAD_INPUT_CHARACTERS_MAX: Final = 1_000
-"""Characters of an error's text that echoes the caller's input."""
+"""Maximum length of an error text that echoes the caller's input, in characters."""
 ERROR_CHARACTERS_MAX: Final = 4_000
-"""Characters of any other error's text."""
+"""Maximum length of any other error text, in characters."""
 _END_CHARACTERS: Final = 400
 _LEFT_OUT_CHARACTERS: Final = 40
 
@@ -140,7 +140,7 @@ class ForeignGroup(BadInput):
 
 
 class InvalidGroup(BadInput):
-    """A conversation can move only to a group of its own service in its own queue, and this is no such group."""
+    """A conversation can move only to a group of its own service in its own queue; this group is not one."""
 
     number = 8439
 
@@ -341,7 +341,7 @@ class QueueDisabled(KonverseError):
 
 
 class GroupLocked(KonverseError):
-    """Another transaction has locked the conversation group. The messages come again; no failed attempt is counted."""
+    """Another transaction has locked the group. The messages are redelivered; no failed attempt is counted."""
 
     retriable = True
     number = 1222

@@ -4,8 +4,8 @@ Names are escaped injectively: two different (instance, database, queue) never s
 Letters and digits stand for themselves, `-` becomes `--`, every other byte of the UTF-8 form becomes `-XX`. An escaped
 name contains neither `.` nor `_`. So `.` can separate names, and Kafka's collision of `.` with `_` cannot occur.
 
-A writer id tells who writes: an owner's id follows from incarnation and partition, a session's id is a UUIDv7 that
-contains the time of its making. The id of a pooled conversation contains half of the id of its group.
+A writer id identifies a sender: an owner's id follows from incarnation and partition, a session's id is a UUIDv7 that
+contains the time at which it was made. The id of a pooled conversation contains half of the id of its group.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ def _checked(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Identity of a log. Logs are found by name, and a name can be given twice (protocol.md section 2)."""
+    """Identity of a log. Logs are found by name, and a name can be reused (protocol.md section 2)."""
 
     data_topic: str
     partition: int

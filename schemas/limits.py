@@ -1,4 +1,4 @@
-"""Every bound of the product, with its reason. Units stand last in the names.
+"""Every bound of the product, with its reason. Units come last in the names.
 
 A bound that a user may change is the default of a setting (`bridge.runtime.settings`); the others are part of the
 record formats, or protect memory.
@@ -15,13 +15,13 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's own bound. A queue whose escaped name is longer is refused when it is created."""
 
 HEADER_BYTES_MAX: Final = 4_096
-"""One envelope. A Begin block with four names and a key of the greatest length fits; nothing honest is longer."""
+"""One envelope. A Begin block with four names and a key of the greatest length fits; no valid one is longer."""
 
 SUFFIX_BYTES_MAX: Final = HEADER_BYTES_MAX - 39 - 2 * 10
-"""The repeating end of an envelope: the space behind its prefix and two numbers of the greatest length."""
+"""The repeating end of an envelope: the space after its prefix and two numbers of the greatest length."""
 
 USER_HEADERS_BYTES_MAX: Final = 16_384
-"""User headers that travel with a forwarded record. Larger ones are left behind; no known use needs them."""
+"""User headers that travel with a forwarded record. Larger ones are dropped; no known use needs them."""
 
 FORWARD_BYTES_MAX: Final = USER_HEADERS_BYTES_MAX + 1_024
 """Extra room in a forwarded record's envelope: user headers, and the place where it was first written."""
@@ -48,7 +48,7 @@ COMMIT_PARTS_MAX: Final = 256
 """Parts that a reader joins into one COMMIT: far more than the largest COMMIT has, and few enough for memory."""
 
 ALARMS_MAX: Final = 1_000
-"""Alarms of one partition that the driver has not taken yet; more of them from a garbage journal say nothing new."""
+"""Alarms of one partition that the driver has not taken yet; more of them from a corrupt journal add no information."""
 
 COMMIT_BYTES_TARGET: Final = 786_432
 """A group commit closes at this size: larger commits gain nothing, and a recovering owner waits longer for them."""
@@ -81,7 +81,7 @@ SESSION_WINDOW_BYTES_MAX: Final = 67_108_864
 """Unacknowledged records of one session per destination partition; beyond it `send` waits, then raises QueueFull."""
 
 SESSION_RECORD_BYTES: Final = 1_342
-"""Bytes that a record counts in that window besides its body: the window ends at some 50,000 small messages."""
+"""Bytes that a record takes in that window besides its body: the window is full at some 50,000 small messages."""
 
 EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
 """Outputs in flight to one destination: as many records as its owner looks ahead."""
@@ -90,7 +90,7 @@ LOOK_AHEAD_RECORDS_MAX: Final = 20_000
 """Records that an owner ingests before they are committed; later ones wait in Kafka."""
 
 LOOK_AHEAD_BYTES_MAX: Final = 67_108_864
-"""Bytes of their bodies: large messages must not fill the memory of a process with many partitions."""
+"""Bytes of the bodies in an owner's look-ahead: large messages must not fill the memory of a process."""
 
 OUTBOX_RECORDS_MAX: Final = 200_000
 """Outputs that wait for acknowledgement; beyond it an owner delivers no group until some are acknowledged."""
@@ -105,7 +105,7 @@ MAILBOX_ENTRIES_MAX: Final = 50_000
 """Bounced messages kept at a home partition: all that a session has in flight may come back. The oldest goes first."""
 
 MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
-"""Bytes of their bodies, for the same reason; dropped messages are counted."""
+"""Bytes of the bodies in a mailbox, for the same reason as its entries; dropped messages are counted."""
 
 RETURNED_LOOK_RECORDS_MAX: Final = 50_000
 """Latest records of a home partition in which a Spark write looks for returned rows: a full mailbox, about 0.1 s."""
@@ -141,7 +141,7 @@ SESSION_IDLE_MS_MAX: Final = 12 * 3_600_000
 """Longest time between two records of a session to one destination, and between the making of its id and the first."""
 
 SESSION_ANSWER_MS_MAX: Final = 24 * 3_600_000
-"""An acknowledgement that comes later than this counts for nothing."""
+"""An acknowledgement that arrives later than this is ignored."""
 
 SESSION_LOOK_MS_MAX: Final = 3_600_000
 """A session renews its id this much before it must: drivers check the clock far more often."""
@@ -171,7 +171,7 @@ SNAPSHOT_EVERY_RECORDS: Final = 100_000
 """A snapshot is due after this many records and commits, or four times the endpoints: refolded within 0.2 s."""
 
 SNAPSHOT_EVERY_BYTES: Final = 268_435_456
-"""And after this many bytes of the journal."""
+"""A snapshot is also due after this many bytes of the journal."""
 
 SNAPSHOT_RETRY_MS: Final = 60_000
 """Wait after a snapshot that could not be written."""
@@ -183,12 +183,12 @@ VIEW_AHEAD_RECORDS_MAX: Final = 200_000
 """Records that a view reads beyond what the owner has ingested: ten times an owner's look-ahead."""
 
 VIEW_AHEAD_BYTES_MAX: Final = 268_435_456
-"""Bytes of their bodies: looking at a queue that is never read must not exhaust the memory."""
+"""Bytes of the bodies that a view reads ahead: viewing a queue that is never read must not exhaust the memory."""
 
 FOLLOWED_ENTRIES_MAX: Final = 16
 """Partitions of other owners that a reader keeps folded after it searched them for a group: each is a whole state."""
 FOLLOWED_BYTES_MAX: Final = VIEW_AHEAD_BYTES_MAX
-"""Bytes of the messages that wait in them; further partitions are folded again for each search."""
+"""Bytes of the messages that wait in followed partitions; further partitions are folded again for each search."""
 
 VIEW_VALUE_BYTES_MAX: Final = 64
 """A packed endpoint in Redis; with one byte more Redis unpacks the whole hash, which takes ten times the memory."""
@@ -216,7 +216,7 @@ SUSPENSION_REASON_CHARACTERS_MAX: Final = 1_000
 SUSPENDED_RECORDS_MAX: Final = 1_000_000
 """Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""
 SUSPENDED_BYTES_MAX: Final = 268_435_456
-"""Bytes of their bodies."""
+"""Bytes of the bodies of suspended messages that an owner takes in beyond its look-ahead."""
 
 ERROR_CODE_MAX: Final = 2_147_483_647
 """Code of an Error: the original's int."""
@@ -230,11 +230,8 @@ SESSION_OVER_ENTRIES_MAX: Final = 10_000
 NAMED_OVER_ENTRIES_MAX: Final = 100_000
 """Conversations with ids of the caller's choice that a partition remembers as over; the oldest goes first."""
 
-NAMED_OPENER_ENTRIES_MAX: Final = 16
-"""Openers that a side remembers of its conversation, and of those that had its id before; the latest ones."""
-
 CLEANED_ENTRIES_MAX: Final = 100_000
-"""Targets that were ended WITH CLEANUP, kept until their initiator is told; the oldest goes first."""
+"""Targets that were ended WITH CLEANUP, kept until their initiator is notified; the oldest goes first."""
 
 INSTRUCTION_BYTES_MAX: Final = 16_384
 """An operator's instruction: names, and a description of the greatest length."""
@@ -291,13 +288,13 @@ PENDING_RECORDS_MAX: Final = 1_000_000
 """Rows of undecided batches that a partition keeps before it vetoes attempts: some 450 MB of small rows."""
 
 PENDING_BYTES_MAX: Final = 268_435_456
-"""Bytes of their bodies."""
+"""Bytes of the bodies of the undecided rows that a partition keeps."""
 
 BATCH_RECORDS_MAX: Final = 500_000
 """Rows of one batch for one partition: its owner accepts them in one step, which takes 15 µs for each row."""
 
 BATCH_BYTES_MAX: Final = 134_217_728
-"""Bytes of their bodies: a partition can hold two batches of a query, or one batch that was written twice."""
+"""Bytes of the bodies of one batch for one partition, which can hold two batches of a query, or one written twice."""
 
 VETO_ENTRIES_MAX: Final = 10_000
 """Vetoes against attempts of one query, remembered until their batch is decided."""
@@ -351,7 +348,7 @@ POOL_SLACK_MS: Final = 60_000
 """A pooled conversation's timer rings at most this much after its sender should have recycled it and has died."""
 
 POOL_SLACK_MS_MIN: Final = 10_000
-"""It rings at least this much later: a slow sender's messages should have arrived by then."""
+"""A pooled timer rings at least this much later: a slow sender's messages should have arrived by then."""
 
 POOL_PATIENCE_MS: Final = 60_000
 """Interval at which a conversation is checked whose target has not answered EndOfStream."""
@@ -360,13 +357,13 @@ POOL_CLOSE_MS_MAX: Final = 10_000
 """Default time that closing a pool waits for its targets to end the recycled conversations."""
 
 POOL_STILL_MS_MAX: Final = 2_000
-"""Closing a pool waits only this long while no target ends anything: the targets are away."""
+"""Closing a pool waits only this long while no target ends anything: the targets are probably not running."""
 
 POOL_LEASE_MS: Final = 10_000
 """A holder that has not renewed its lease of a named pool for this long counts as gone."""
 
 ROUTER_HOPS_MAX: Final = 8
-"""Routers that a conversation passes in a row. Nobody builds more; a loop ends here, with Error 1."""
+"""Routers that a conversation passes in a row. No useful setup has more; a loop ends here, with Error 1."""
 
 CLASSIFY_MS_MAX: Final = 30_000
 """Time for a classifier to look at one message; a slower one counts as hung and is logged."""
@@ -387,9 +384,9 @@ ROUTING_TABLE_BUCKETS: Final = 1_024
 """Buckets of a routing table: a change copies only the buckets that it touches, each a thousandth of the table."""
 
 RECENT_RECORDS_MAX: Final = 4_096
-"""Records of a partition that duplicates are compared with: what a producer resends lies closer together."""
+"""Records of a partition that duplicates are compared with: the records that a producer resends are more recent."""
 RECENT_BODY_BYTES_MAX: Final = 1_048_576
-"""Bytes of their bodies, in addition to the latest read."""
+"""Bytes of the bodies of the records kept for comparison, in addition to the latest read."""
 
 RECENT_KEPT_ENTRIES_MAX: Final = 1_024
 """Digests of these records in a snapshot, and digests of older records beside it."""
@@ -398,4 +395,4 @@ RECENT_WRITERS_MAX: Final = 4_096
 """Writers of a partition whose last record is known, however old it is."""
 
 ROUTING_KEY_BYTES_MAX: Final = 2_048
-"""A key that a classifier finds in a body, as long as a Kafka key may be here. A longer text is no key."""
+"""A key that a classifier finds in a body, as long as a Kafka key may be here. A longer string is not a key."""

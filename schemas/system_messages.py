@@ -18,13 +18,13 @@ _UNDERSTOOD: Final = {
 }
 """Accepted namespaces of an Error document: ours, and those that the original's documentation prints."""
 _NOT_OF_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""A character that cannot stand in an XML document, not even escaped."""
+"""A character that cannot occur in an XML document, not even escaped."""
 OVER: Final = -8429
-ANOTHER_ID: Final = "Begin with another id, or with anew=True where a new conversation with this id is meant"
-"""What the caller of a conversation that is over can do."""
+ANOTHER_ID: Final = "Begin with another id: an id names one conversation"
+"""Advice for a caller whose conversation is over."""
 BROKER_ERROR: Final = -9719
 BROKER_ERROR_DESCRIPTION: Final = (
-    "An operator has given up all conversations of the database. What was said lately may not have happened."
+    "An operator has given up all conversations of the database. Recently sent messages may not have been processed."
 )
 """Description of the Errors of ERROR_BROKER_CONVERSATIONS (behaviour 136)."""
 _REJECTED: Final = {
@@ -64,9 +64,9 @@ def check_error(code: int | None, description: str | None) -> tuple[int, str]:
     if not code and (description is None or (code is None and not description)):
         raise InvalidError("END WITH ERROR needs a code and a description, and both are missing", 8424)
     if code is not None and not (description and isinstance(description, str)):
-        raise InvalidError(f"END WITH ERROR needs a description, a text that is not empty, not {description!r}", 8422)
+        raise InvalidError(f"END WITH ERROR needs a description, a string that is not empty, not {description!r}", 8422)
     if type(code) is not int or not 0 < code <= ERROR_CODE_MAX:
-        raise InvalidError(f"the code of END WITH ERROR is a whole number of 1 to {ERROR_CODE_MAX}, not {code!r}")
+        raise InvalidError(f"the code of END WITH ERROR must be an integer from 1 to {ERROR_CODE_MAX}, not {code!r}")
     assert description is not None
     if len(description) > ERROR_DESCRIPTION_CHARACTERS_MAX:
         raise InvalidError(
@@ -97,7 +97,7 @@ def _presentable(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """The text, cut to the length that an Error can carry; for a text that is not the caller's own."""
+    """The text, cut to the length that an Error can carry; for texts that the caller did not write."""
     most, text = ERROR_DESCRIPTION_CHARACTERS_MAX, _presentable(text)
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
@@ -107,7 +107,7 @@ NO_PEER_BODY: Final = error_body(
     "The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been "
     "dropped.",
 )
-"""The Error of a target whose initiator is gone.
+"""The Error of a side whose peer is gone.
 
 Among the original's codes -8462 says this, and that the messages may be sent again on a new conversation; -8470 would
 say that a service was dropped (service-broker.md 4).
@@ -123,7 +123,7 @@ def lost_body(start: int, end: int) -> bytes:
     """
     return error_body(
         BROKER_ERROR,
-        f"The log behind this conversation was cut: its records {start} to {end - 1} were deleted before they were "
+        f"The log of this conversation lost records: its records {start} to {end - 1} were deleted before they were "
         "received, and messages of this conversation may be among them.",
     )
 
@@ -171,7 +171,7 @@ def read_error(body: bytes) -> tuple[int, str]:
     Description; such documents are read as well.
     """
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise BadInput(f"the body of an Error is bytes, not {type(body).__name__}: give `message.body`")
+        raise BadInput(f"the body of an Error must be bytes, not {type(body).__name__}: give `message.body`")
     found: dict[str, str] = {}
     path: list[str] = []
 
@@ -186,7 +186,7 @@ def read_error(body: bytes) -> tuple[int, str]:
             found[path[1]] += data
 
     def refuse(*_: object) -> None:  # a document type may bring entities, which grow without bound
-        raise MalformedRecord("an Error document with a document type of its own")
+        raise MalformedRecord("an Error document with a document type declaration, which is not allowed")
 
     parser = ParserCreate(namespace_separator=" ")
     parser.StartElementHandler, parser.CharacterDataHandler = begin, text
@@ -196,4 +196,4 @@ def read_error(body: bytes) -> tuple[int, str]:
         parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
         return int(found["Code"]), found["Description"] if "Description" in found else found["Message"]
     except (ExpatError, LookupError, ValueError) as error:  # LookupError: also an unknown encoding
-        raise MalformedRecord(f"the body of an Error is no Error document: {error}") from None
+        raise MalformedRecord(f"the body of an Error is not a valid Error document: {error}") from None

@@ -13,7 +13,9 @@ def milliseconds(seconds: object, what: str) -> int:
     """
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds * 1000 <= TIMEOUT_MS_MAX:
         return max(1, round(seconds * 1000))
-    raise InvalidTimeout(f"{what} is a number of seconds above 0, at most {TIMEOUT_MS_MAX // 1000}, not {seconds!r}")
+    raise InvalidTimeout(
+        f"{what} must be a number of seconds above 0, at most {TIMEOUT_MS_MAX // 1000}, not {seconds!r}"
+    )
 
 
 def check_timer(timeout_ms: int, lifetime_ms: int, conversation: object) -> None:

@@ -11,6 +11,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 from konverse.schemas.catalog.objects import Validation
 
+from .counting import counted
 from .limits import XML_DEPTH_ENTRIES_MAX
 from .xml_encoding import MalformedXml, utf8_of
 
@@ -19,9 +20,9 @@ _SEPARATOR: Final = "\x01"
 
 
 def fault_of(validation: Validation, body: bytes | None) -> str:
-    """What is wrong with a body, in words for a log; empty when nothing is.
+    """The fault of a body, worded for a log; empty when it has none.
 
-    `validation` is one without a schema.
+    `validation` must be one that needs no schema.
     """
     return _FAULTS[validation](body or b"")
 
@@ -31,7 +32,7 @@ def _nothing(_body: bytes) -> str:
 
 
 def _not_empty(body: bytes) -> str:
-    return f"it has a body of {len(body)} bytes" if body else ""
+    return f"it has a body of {counted(len(body), 'byte')}" if body else ""
 
 
 def _not_well_formed(body: bytes) -> str:
@@ -52,14 +53,14 @@ def document_fault(body: bytes) -> str:
         nonlocal depth
         depth += 1
         if depth > XML_DEPTH_ENTRIES_MAX:
-            raise MalformedXml(f"more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other")
+            raise MalformedXml(f"elements nested deeper than {XML_DEPTH_ENTRIES_MAX}")
 
     def higher(_name: str) -> None:
         nonlocal depth
         depth -= 1
 
     def refuse(*_: object) -> None:
-        raise MalformedXml("a document type of its own")
+        raise MalformedXml("a document type declaration, which is not allowed")
 
     # Without a separator expat knows no namespaces and takes any prefix.
     parser = ParserCreate("utf-8", namespace_separator=_SEPARATOR)
@@ -75,8 +76,8 @@ def document_fault(body: bytes) -> str:
 def parser_of(etree: Any, **more: bool) -> Any:
     """An lxml parser for `tree_of`, which follows no reference in a document; `more` goes to lxml.
 
-    `document_fault` has judged before, so this parser has no bounds of its own, does not check `xml:id`, and goes on
-    behind an error.
+    `document_fault` has checked the document before, so this parser has no bounds of its own, does not check `xml:id`,
+    and continues after an error.
     """
     options = {
         "encoding": "utf-8",
@@ -94,8 +95,8 @@ def parser_of(etree: Any, **more: bool) -> Any:
 def tree_of(etree: Any, parser: Any, body: bytes) -> Any:
     """The root of a document in which `document_fault` finds none, by a parser of `parser_of`.
 
-    Raises MalformedXml for a fault that only lxml sees. A namespace that is no URI is no fault: Namespaces in XML asks
-    for no such check, and expat makes none.
+    Raises MalformedXml for a fault that only lxml sees. A namespace that is not a URI is not a fault: Namespaces in XML
+    asks for no such check, and expat makes none.
     """
     try:
         root = etree.fromstring(utf8_of(body), parser)

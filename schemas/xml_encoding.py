@@ -1,7 +1,7 @@
 """The encoding of an XML document, from its byte order mark, its first bytes and its declaration (XML 1.0, 2.8, 4.3.3).
 
 All parsers get the result of `utf8_of`, and none of them sees a mark or a declaration. Each of them knows other
-encodings and versions, so they would take different documents.
+encodings and versions, so otherwise they would accept different documents.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ XML_CODECS: Final = {
 }
 """Encodings of bytes that a declaration may name, in small letters -> Python's codec.
 
-All of them are registered and write the declaration itself in ASCII. Other codecs of Python are no encodings of
-documents, such as `rot13`, or are registered nowhere.
+All of them are registered and write the declaration itself in ASCII. Other codecs of Python are not encodings of
+documents, such as `rot13`, or are not registered.
 """
 
 _UTF16: Final = {"utf-16-le": ("utf-16", "utf-16le"), "utf-16-be": ("utf-16", "utf-16be")}
@@ -50,21 +50,21 @@ _DECLARATION: Final = re.compile(
 )
 _BEGINS: Final = (b"<?xml ", b"<?xml\t", b"<?xml\r", b"<?xml\n")
 _BLANKS: Final = bytes(byte if byte in b"\r\n" else 0x20 for byte in range(256))
-"""Translates a declaration to blanks. Line ends stay, so that the places in a parser's words are right."""
+"""Translates a declaration to blanks. Line ends stay, so that the positions in a parser's messages are right."""
 
 
 class MalformedXml(Exception):
-    """The body is no XML document, or one with something that is not allowed."""
+    """The body is not an XML document, or contains something that is not allowed."""
 
 
 def utf8_of(body: bytes) -> bytes:
-    """The document in UTF-8, without its mark, and with blanks in place of its declaration. Raises MalformedXml.
+    """The document in UTF-8, without byte order mark, and with blanks for its declaration. Raises MalformedXml.
 
-    UTF-16 needs no mark: a zero byte among the first two cannot begin a document in any other encoding. What is in
-    UTF-8 already is not checked for being UTF-8; parsers do that.
+    UTF-16 needs no mark: a zero byte among the first two cannot begin a document in any other encoding. A document
+    that is in UTF-8 already is not checked for it; parsers do that.
     """
     if body.startswith(BOM_UTF8):
-        document, mark = body[len(BOM_UTF8) :], "behind the byte order mark of UTF-8"
+        document, mark = body[len(BOM_UTF8) :], "after the byte order mark of UTF-8"
         allowed: tuple[str, ...] = ("utf-8", "utf8")
     elif codec := _utf16(body):
         marked = body.startswith((BOM_UTF16_LE, BOM_UTF16_BE))

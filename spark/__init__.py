@@ -10,31 +10,31 @@ query in the driver, and calls `read` or `write` in tasks. The functions below d
 Four laws hold:
 
 1. Spark may execute a task twice, at once or after a failure, and each execution may produce other rows. The logs
-   alone decide which rows count: a row that a task wrote is void until its batch is decided (protocol.md section 9b).
+   alone decide which rows are valid: a row that a task wrote is void until its batch is decided (protocol.md 9b).
 2. Reading receives nothing. The queue's own handlers get every message, whatever Spark has read. A stream only
    registers as a reader, so that truncation spares the records that it has not read.
-3. A frame shows as accepted the records that the owner's fold accepts, as far as writers' counters decide. The result
+3. A frame shows a record as accepted if the owner's fold accepts it, as far as writers' counters decide. The result
    does not depend on how a log is cut into tasks and micro-batches.
 4. Received messages and the answers to them are in one commit of the partition's owner. A task that dies has answered
    a conversation group completely or not at all.
 
-What must never happen: a write that reports success and whose rows are not received, or a row that is received twice.
+What must never happen: a write that reports success although its rows are not received, or a row received twice.
 A read whose records were deleted fails, or warns where an option allows the loss.
 
 Importing this module needs no Spark. Every function calls `require` before it imports a module that needs pyspark, so
 that a missing package is reported as NotInstalled. No other package of konverse but `deploy` may import this one.
 
-    source       the format `konverse`: options to readers and writers
-    session      a local Spark session, and how Spark finds the format
-    daemon       the process from which Spark forks Python workers
-    verifying    `konverse verify --spark`
-    connection   options, Kafka clients, and required packages
-    log          the data log and the journal of a partition, column by column
-    read         batch reads and streams
-    write        writes and streaming writes
-    receive      receiving in bulk
-    routing      data-dependent routing in bulk
-    bodies       bodies as columns, by their schema
+    source        the format `konverse`: options to readers and writers
+    session       a local Spark session, and how Spark finds the format
+    daemon        the process from which Spark forks Python workers
+    verifier_job  `konverse verify --spark`
+    connection    options, Kafka clients, and required packages
+    log           the data log and the journal of a partition, column by column
+    read          batch reads and streams
+    write         writes and streaming writes
+    receive       receiving in bulk
+    routing       data-dependent routing in bulk
+    bodies        bodies as columns, by their schema
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ if TYPE_CHECKING:
 def decode(records: DataFrame) -> DataFrame:
     """Decode the records of a frame that Spark's own Kafka source has read with `includeHeaders`.
 
-    Returns one row for each record, with `topic` and the columns of `format("konverse")` but `accepted_time`. Nothing
-    is judged: duplicates are rows like others, and `sequence` is the sender's own number, or null where it gave none.
-    If a record has no envelope, or one that cannot be read, all columns taken from the envelope are null, including
-    `kind`. Raises InvalidSettings for a frame that lacks a column, and NotInstalled when the extra `spark` is missing.
+    Returns one row for each record, with `topic` and the columns of `format("konverse")` except `accepted_time`.
+    Nothing is judged: duplicates are rows like others, and `sequence` is the sender's own number, or null where it
+    gave none. If a record has no envelope, or one that cannot be read, all columns taken from the envelope are null,
+    including `kind`. Raises InvalidSettings for a frame that lacks a column, and NotInstalled when the extra `spark`
+    is missing.
     """
     require()
     from konverse.spark.read.kafka_frames import decoded  # noqa: PLC0415  # after `require`
@@ -84,7 +85,7 @@ def map_arrow(
 
     If the function raises, it is called on halves of the batch until the group on which it fails is known. That group
     is rolled back and, after five attempts, suspended; the others are answered. If the answers to one group are too
-    large for a commit, the first ones are committed and the messages behind them are received again. A conversation on
+    large for a commit, the first ones are committed and the messages after them are received again. A conversation on
     which EndDialog or an Error was received is ended, unless the function has ended it.
 
     The job has one task for each partition of the queue, but no more than Spark has cores when it begins.
@@ -92,9 +93,9 @@ def map_arrow(
     Returns the counts of the work when no message has come for `timeout` seconds; with None the job runs until it is
     cancelled. `settings` are those of `konverse.connect`. A task that dies is executed again, as often as Spark's
     settings allow. The new attempt waits longer by one session timeout, until Kafka has moved the partitions of the
-    dead one. So does a job that finds members in the consumer group when it begins, since a driver that was killed
-    remains a member for a while. Raises what `konverse.connect` raises, QueueNotFound, NotInstalled; InvalidSettings
-    for rows of a wrong shape.
+    dead one. A job that finds members in the consumer group when it begins also waits longer, since a driver that was
+    killed remains a member for a while. Raises what `konverse.connect` raises, QueueNotFound, NotInstalled;
+    InvalidSettings for rows of a wrong shape.
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used
@@ -145,7 +146,7 @@ def route(  # noqa: PLR0913  # the ways to route
     the name of a service; a function from DataFrame to DataFrame, such as `routing_table` makes, that keeps `receipt`
     and adds `to_service`, optionally `broker_instance` and `reason`; or a ready classifier of
     `konverse.routing.classifiers`, which decides as in a router service. Only the first message of a conversation is
-    classified, the others follow it. A null, or no row, means unclassifiable: the conversation ends with Error 1 and
+    classified; the others follow it. A null, or no row, means unclassifiable: the conversation ends with Error 1 and
     the `reason`.
 
     With `mode="forward"` the router begins a dialog to that service, under the same contract and from the service that

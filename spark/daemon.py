@@ -13,12 +13,12 @@ import pandas as pd  # pyarrow imports it with its first array
 from pyspark import worker
 from pyspark.daemon import manager
 
-from . import verifying
+from . import verifier_job
 from .read import conversations, reader
 from .receive import mapping
 from .write import sink
 
-PRELOADED = (worker, pd, conversations, mapping, reader, sink, verifying)
+PRELOADED = (worker, pd, conversations, mapping, reader, sink, verifier_job)
 
 
 def forget_archives() -> None:

@@ -34,7 +34,7 @@ _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """The format `konverse`. Its option `mode` says what a row of a read is; a row that is written is a message.
+    """The format `konverse`. Its option `mode` selects what a row of a read is; a row that is written is a message.
 
     Options and columns: docs/spark.md.
     """
@@ -57,7 +57,7 @@ class KonverseDataSource(DataSource):
             from konverse.spark.write.settings import FROM_SERVICE  # noqa: PLC0415  # as above
 
             raise InvalidSettings(
-                f"option {FROM_SERVICE!r} is one of a write, and these options are used to read: remove it to read, or "
+                f"option {FROM_SERVICE!r} belongs to a write, but these options are used to read: remove it, or "
                 "write with frame.write.format('konverse'). A view cannot be written to (INSERT INTO)"
             )
         return self._known

@@ -16,10 +16,10 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import escape, transmission_topic
+from tests.kit.cpu_report import pytest_runtest_makereport, pytest_runtest_setup, pytest_terminal_summary
 from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
 
 # How much hypothesis tries: the same examples in every run of CI, other ones each time at home. An example may take as
@@ -34,6 +34,8 @@ _COMMON: Final = settings(
 settings.register_profile("ci", _COMMON, derandomize=True, database=None)
 settings.register_profile("home", _COMMON)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal_summary"]
 
 NewStack = Callable[[StackSettings], LocalStack]
 

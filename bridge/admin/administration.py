@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from random import randrange
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.runtime.arguments import checked
 from konverse.bridge.validation.rules import SchemaRule
 from konverse.bridge.validation.validator import EncodedRule
+from konverse.routing.routes.decision import RouteDecision, RouteQuestion
 from konverse.schemas.catalog.objects import (
     KEEP_FOR_EVER,
     Contract,
@@ -59,9 +61,10 @@ class Administration:
     """
 
     def __init__(self, connection: Connection, prepare_ids: Callable[[], None]) -> None:
-        """`prepare_ids` creates the topic that the ids of senders need: the first queue will have senders."""
+        """`prepare_ids` creates the topic that senders need for their ids; called before a queue is created."""
         self._check_open = connection.check_open
         self._catalog = connection.catalog
+        self._network = connection.network
         self._validator = connection.validator
         self._topics = connection.topics
         self._settings = connection.settings
@@ -91,8 +94,8 @@ class Administration:
         document. All three need `pip install 'konverse[validation]'` wherever such messages are received.
         The receiver validates (behaviours 2 to 6): a message with an invalid body is not received, and its sender gets
         an Error.
-        With `if_not_exists` (here and in the other CREATE statements), an existing object of the same definition is
-        returned, and AlreadyExists says what differs.
+        With `if_not_exists` (here and in the other CREATE statements), an existing object with the same definition is
+        returned; for another definition, AlreadyExists says what differs.
         Raises InvalidValidation, InvalidSchema, SchemaCollectionNotFound, ValidatorUnavailable, AlreadyExists.
         """
         value = MessageType.of(name, validation, schema_collection, schema)
@@ -102,7 +105,7 @@ class Administration:
     def alter_message_type(
         self, name: str, validation: str | Validation, *, schema_collection: str = "", schema: str = ""
     ) -> MessageType:
-        """ALTER MESSAGE TYPE: another validation, for messages that arrive after receivers noticed it, within seconds.
+        """ALTER MESSAGE TYPE: changes the validation. Receivers notice this within seconds and apply it from then on.
 
         Queued messages are not validated again (behaviour 7). Raises MessageTypeNotFound, SystemObject, and what CREATE
         raises about the validation.
@@ -138,7 +141,7 @@ class Administration:
 
     @checked
     def alter_xml_schema_collection(self, name: str, *, add: list[str] | tuple[str, ...]) -> XmlSchemaCollection:
-        """ALTER XML SCHEMA COLLECTION ADD: further documents, for messages that arrive after receivers noticed them.
+        """ALTER XML SCHEMA COLLECTION ADD: adds documents. Receivers notice this within seconds.
 
         Raises SchemaCollectionNotFound, InvalidSchema, NothingChanged, ValidatorUnavailable.
         """
@@ -204,9 +207,9 @@ class Administration:
         """CREATE QUEUE: creates its topics, with a new incarnation. The number of partitions cannot be changed later.
 
         Received messages stay in the topics for other readers, for at least `keep` (None: for ever). With
-        `status=False` no messages can be received before an `alter_queue` (behaviour 23 gives the defaults).
+        `status=False` no messages can be received until `alter_queue` turns it on (behaviour 23 gives the defaults).
         Raises InvalidSettings for an impossible number of partitions or `keep`, TopicMismatch when topics of these
-        names exist and do not fit, AlreadyExists, NotSupportedYet for `retention=True` and
+        names exist and do not match, AlreadyExists, NotSupportedYet for `retention=True` and
         `poison_message_handling=False`.
         """
         self._check_open()
@@ -214,7 +217,7 @@ class Administration:
         check_name("queue", name)
         if not 1 <= partitions <= QUEUE_PARTITIONS_MAX:
             raise InvalidSettings(
-                f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
+                f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} are allowed"
             )
         if keep is not None and keep < timedelta():
             raise InvalidSettings(f"queue {name!r} cannot keep received messages for {keep}; give 0 or more")
@@ -264,13 +267,13 @@ class Administration:
     def drop_queue(self, name: str, *, force: bool = False) -> None:
         """DROP QUEUE, with its topics and all their records. Readers of it get QueueNotFound (behaviour 78).
 
-        Raises QueueNotFound. Raises StillUsed as long as a service is on it (22), or a conversation is not over on both
-        sides: after DROP SERVICE, a reader of the queue tells the far sides that the service is gone. Raises
-        TopicMismatch and PartitionHalted when its topics were deleted, created again or truncated. Raises
-        KafkaUnavailable when its topics could not be deleted: the queue is dropped then, and another call deletes the
-        rest of the topics.
-        With `force` it is dropped whatever lives on it, and whatever became of its topics, also when others were
-        created in their place. Far sides are not told: end them WITH CLEANUP. The name can be used again.
+        Raises QueueNotFound. Raises StillUsed as long as a service is on it (22), or a conversation has not ended on
+        both sides: after DROP SERVICE, a reader of the queue sends the far sides an Error. Raises TopicMismatch and
+        PartitionHalted when its topics were deleted, created again or truncated. Raises KafkaUnavailable when its
+        topics could not be deleted: the queue is dropped then, and another call deletes the remaining topics.
+        With `force` it is dropped together with everything that lives on it, whatever happened to its topics, even if
+        others were created in their place. Far sides are not notified: end them WITH CLEANUP. The name can be used
+        again.
         If the database has no queue "transmission", this name means the transmission queue of the instance. It can only
         be dropped with `force`, together with all undelivered transactions; a later transaction creates it again.
         """
@@ -316,12 +319,12 @@ class Administration:
         add: list[str] | tuple[str, ...] = (),
         drop: list[str] | tuple[str, ...] = (),
     ) -> Service:
-        """ALTER SERVICE: another queue, other contracts; it takes effect when readers have noticed, within seconds.
+        """ALTER SERVICE: changes its queue or its contracts. Readers notice this within seconds; then it takes effect.
 
         Conversations under a dropped contract fail when this service receives their next message (-8408).
         Conversations on the old queue move to the new one with their waiting messages; a suspended one moves when it is
-        resumed. The old queue must exist until the conversations that began there are over; readers of the new queue
-        look after it if it has no reader (behaviour 19).
+        resumed. The old queue must exist until the conversations that began there are over; if it has no reader,
+        processes that read the new queue keep it working (behaviour 19).
         Raises ServiceNotFound, QueueNotFound, ContractNotFound, ContractTwice (8404), NothingChanged (8493; 18).
         """
 
@@ -422,13 +425,16 @@ class Administration:
         mirror_address: str | None = None,
         if_not_exists: bool = False,
     ) -> Route:
-        """CREATE ROUTE: the address of a service. Stored, not used yet: dialogs find services of their own database.
+        """CREATE ROUTE: the address of a service. By the routes of its database a new dialog finds its target.
+
+        Routes lead to databases of this instance only: a dialog that a network address matches is refused.
 
         `address` is "LOCAL" (this instance), "TRANSPORT" (the address that the service's name begins with) or
-        "TCP://host:port"; `mirror_address` has the last form. Without `service_name` the route is for any service,
-        without `broker_instance` (the id of a database) for any database. After `lifetime` a route is not used any
-        more, but it stays. A database starts with the route "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute
-        (9659 to 9662, 9743 to 9747; 174, 192), InvalidName, AlreadyExists.
+        "TCP://host[:port][/]" (port 4022 by default), and is kept as written; `mirror_address` has the last form.
+        Without `service_name` the route is for any service, without `broker_instance` (the id of a database) for any
+        database. After `lifetime` a route is not used any more, but it stays. A database starts with the route
+        "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute (9659 to 9662, 9743 to 9747; 174, 192), InvalidName,
+        AlreadyExists.
         """
         expires_ms = NEVER if lifetime is None else self._expiry(name, lifetime)
         value = _with(Route(name, address, expires_ms=expires_ms), service_name, broker_instance, mirror_address)
@@ -467,6 +473,24 @@ class Administration:
         """DROP ROUTE; "AutoCreatedLocal" can be dropped too. Raises RouteNotFound."""
         self._ddl.drop(Route, name)
 
+    @checked
+    def explain_route(
+        self, service: str, *, broker_id: UUID | None = None, arrived: bool = False, reply: bool = False
+    ) -> RouteDecision:
+        """Where messages for a service would go by the routes of this database, and why. Nothing is sent.
+
+        `broker_id` is the id that a conversation names. `arrived`: the message comes from outside the instance, so the
+        routes of database `msdb` apply; `reply`: it also comes from the target of a conversation. Among equal
+        routes one is chosen at random here, and by the id of the conversation at BEGIN DIALOG. Raises InvalidName;
+        InvalidSettings for a reply without an id.
+        """
+        check_name("service", service)
+        if reply and broker_id is None:
+            raise InvalidSettings("a reply names the broker id of the initiator's database: give the broker id as well")
+        outside = arrived or reply
+        question = RouteQuestion(service, broker_id, "" if outside else self._catalog.database, outside, reply)
+        return self._network.explain(question, randrange)
+
     # ------------------------------------------------------------------------------------------------- routing tables
 
     @checked
@@ -482,9 +506,10 @@ class Administration:
         """Create a routing table: key -> service, or `Target` with a broker instance; `default` for all other keys.
 
         `routers` are the services whose routers use the table: no entry may lead back to one of them, directly or
-        through tables of other routers. The whole table counts at once, whatever its size (at most 1,000,000 keys).
-        Raises ServiceNotFound for a service that is not in this database (with the id of another database it is not
-        checked), InvalidRoute for an impossible table, naming the path of a circle, InvalidName, AlreadyExists.
+        through tables of other routers. The whole table takes effect at once, whatever its size (at most 1,000,000
+        keys). Raises ServiceNotFound for a service that no database of this instance has (with the id of another
+        database it is not checked), InvalidRoute for an impossible table, naming the path of a loop, InvalidName,
+        AlreadyExists.
         """
         wanted = TableChange.of(
             name, entries_of(entries), default=target_of(default), routers=(*routers,), creates=True
@@ -505,7 +530,7 @@ class Administration:
         without_default: bool = False,
         routers: Sequence[str] | None = None,
     ) -> RoutingTable:
-        """Set and remove entries of a routing table; everything else stays. All changes count at once; `version` rises.
+        """Set and remove entries of a routing table; others stay. All changes take effect at once; `version` rises.
 
         Routers apply it to new conversations within a fraction of a second; conversations that were already classified
         keep their service. Raises RoutingTableNotFound, NothingChanged when nothing is given, InvalidRoute for a key to
@@ -576,7 +601,7 @@ def _check_supported(name: str, *, retention: bool, poison_message_handling: boo
     if not poison_message_handling:
         raise NotSupportedYet(
             f"queue {name!r}: POISON_MESSAGE_HANDLING OFF is not supported yet; a conversation that fails five times "
-            "is suspended, and the other conversations of its queue go on"
+            "is suspended, and the other conversations of its queue continue"
         )
 
 

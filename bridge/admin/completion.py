@@ -16,6 +16,7 @@ from konverse.bridge.reader.operations import first_of, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.limits import INSTRUCTION_MS_MAX
@@ -24,7 +25,7 @@ from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Skip
 
 LOOK_EVERY_S: Final = 0.1
-Left = TypeVar("Left", bound=Sized)
+PendingT = TypeVar("PendingT", bound=Sized)
 
 STILL_COUNTS: Final = (
     f"The instruction stays valid for {INSTRUCTION_MS_MAX // 60_000} minutes: the next reader that gets the partition "
@@ -54,7 +55,7 @@ class Awaited:
                 self._skipped |= endpoint is not None and (endpoint.role, endpoint.conversation) == self._key
 
     def done(self) -> bool:
-        """Whether the action was carried out, by the part of the journal read so far.
+        """Whether the journal, as far as it has been read, shows that the action was carried out.
 
         Raises InvalidState when the side changed in another way instead, OutcomeUnknown when it has left the partition.
         """
@@ -94,7 +95,7 @@ def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> No
     """Return when the journals show all actions. Raises OutcomeUnknown after `timeout_s`, and what `done` raises."""
     left = list(awaited)
 
-    def look() -> list[Awaited]:
+    def poll() -> list[Awaited]:
         for following in dict.fromkeys(one.following for one in left):
             following.catch_up()
         left[:] = [one for one in left if not one.done()]
@@ -103,15 +104,15 @@ def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> No
     def late(_: object) -> OutcomeUnknown:
         return _late(conversation, timeout_s, unowned=all(one.following.head.clean for one in left))
 
-    until_none(look, time.monotonic() + timeout_s, late)
+    until_none(poll, time.monotonic() + timeout_s, late)
 
 
 def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: bytes) -> None:
-    """Raise InvalidState if an earlier SKIP names the same message, now that the journal shows that it was dropped.
+    """Raise InvalidState if an earlier instruction to SKIP has dropped the message that `instruction` names.
 
-    Both operators see the same SKIP in the journal. Owners obey in the order of the instruction topic, so it was the
-    earlier one's. `place` and `key` are those of the record of `instruction`. Raises OutcomeUnknown when the topic
-    cannot be read.
+    Call it when the journal shows that the message was dropped. Operators that skip one message see the same SKIP in
+    the journal. Owners carry out instructions in the order of the topic, so it belongs to the earliest. `place` and
+    `key` are the offset and the key of the record of `instruction`. Raises OutcomeUnknown if the topic cannot be read.
     """
     topic, conversation = instruction_topic(kafka.settings.instance), UUID(bytes=instruction.conversation)
     said = encode(instruction)
@@ -126,18 +127,18 @@ def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: byte
             f"earlier one is unknown, as the instructions cannot be read: {error}"
         ) from None
     times_ms = {message.offset(): message.timestamp()[1] for message in told}
-    still_ms = times_ms.get(place, 0) - INSTRUCTION_MS_MAX  # an older one did not count any more
+    still_ms = times_ms.get(place, 0) - INSTRUCTION_MS_MAX  # an older one was no longer valid
     if any(message.key() != key and times_ms[message.offset()] >= still_ms for message in told):
         raise InvalidState(
             "this instruction dropped nothing: an earlier one has dropped the first message of conversation "
-            f"{conversation}. It may be your own, if you repeat one whose outcome was unknown. Look at what waits "
-            "there before you skip another message"
+            f"{conversation}. The earlier one may be your own, if you repeat one whose outcome was unknown. Check "
+            "which message waits there before you skip another one"
         )
 
 
-def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left], OutcomeUnknown]) -> None:
-    """Call `look` until it returns nothing that is left to do. After the deadline raise `late(left)`."""
-    while left := look():
+def until_none(poll: Callable[[], PendingT], deadline: float, late: Callable[[PendingT], OutcomeUnknown]) -> None:
+    """Call `poll` until it returns nothing left to do. After the deadline raise `late(left)`."""
+    while left := poll():
         if time.monotonic() > deadline:
             raise late(left)
         time.sleep(LOOK_EVERY_S)
@@ -146,9 +147,9 @@ def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left],
 def late_sweep(count: int, *, unowned: bool) -> OutcomeUnknown:
     """The error for `count` sides on which an action was not carried out in time. `unowned`: no reader runs."""
     return OutcomeUnknown(
-        f"whether {count:,} side{'' if count == 1 else 's'} of conversations will end is unknown: nothing has changed "
-        f"yet, and {_why(unowned=unowned)}. "
-        f"{STILL_COUNTS}. Give the command again for the sides that were not instructed yet"
+        f"the outcome for {counted(count, 'side')} of conversations is unknown: the journal shows no "
+        f"change in time, and {_why(unowned=unowned)}. "
+        f"{STILL_COUNTS}. Repeat the command for the sides that got no instruction yet"
     )
 
 

@@ -13,7 +13,7 @@ from konverse.schemas.catalog.routes import Route
 from konverse.schemas.errors import AlreadyExists, StillUsed
 
 NAMES_SHOWN: Final = 5
-"""Users of an object that are named in StillUsed."""
+"""Number of users of an object that StillUsed names."""
 
 User = TypeVar("User", bound=CatalogObject)
 

@@ -1,9 +1,9 @@
 """Commands of operators, from any process: list suspended conversations, suspend, resume, skip and end them.
 
-Only the owner of a partition can decide there. A command is written to the instruction topic of the instance, which
-every process with a reader reads (`bridge.admin.listener`). The owner commits the command, and the caller waits until
-it reads that commit in the journal. `resume_all` resumes all suspended conversations of a queue or database, once the
-reason for the suspensions is mended.
+Only the owner of a partition can change its conversations. A command is written to the instruction topic of the
+instance, which every process with a reader reads (`bridge.admin.listener`). The owner commits the command, and the
+caller waits until it reads that commit in the journal. `resume_all` resumes many suspended conversations of a queue or
+database, once the cause of their suspension is fixed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from confluent_kafka import Message
 
 from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
-from konverse.bridge.kafka.appending import TopicRecord, append
+from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import Follower, partitions_of
@@ -28,6 +28,7 @@ from konverse.bridge.reader.operations import first_of, meant, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import listed
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, OutcomeUnknown
 from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
@@ -43,7 +44,7 @@ COMMIT_WAIT_S: Final = 15.0
 """Default time that an operator waits for the owner's commit."""
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",
-    "retention.ms": "3600000",  # longer than an instruction counts
+    "retention.ms": "3600000",  # longer than an instruction is valid
     "message.timestamp.type": "LogAppendTime",
 }
 
@@ -63,7 +64,7 @@ class Suspended:
     unread: int
     """Number of messages that wait."""
     next_type: str
-    """Type of the first waiting message; empty when none waits, as when another conversation of the group failed."""
+    """Type of the first waiting message; empty if none waits, as when another conversation of the group failed."""
     reason: str
     """The last error of the handler, or the operator's reason."""
     age_s: float
@@ -122,23 +123,30 @@ class Instructions:
         conversation: UUID,
         queue: str | None,
         exits: ExitStack,
-        look: Callable[[Follower], Partition] = Follower.catch_up,
+        state_of: Callable[[Follower], Partition] = Follower.catch_up,
     ) -> list[tuple[Queue, Follower, Endpoint]]:
-        """The partitions and endpoints of a conversation's sides, in the states that `look` returns."""
+        """The partitions and endpoints of a conversation's sides, in the states that `state_of` returns."""
         found: list[tuple[Queue, Follower, Endpoint]] = []
         for each, partition in self.partitions(queue):
             with ExitStack() as unneeded:
                 following = unneeded.enter_context(Follower(self._kafka, each, partition))
-                sides = [side.get(conversation.bytes) for side in look(following).sides]
+                sides = [side.get(conversation.bytes) for side in state_of(following).sides]
                 found += [(each, following, one) for one in sides if one is not None]
                 if any(sides):
                     exits.push(unneeded.pop_all())
         return found
 
-    def foreseen(self, following: Follower) -> Partition:
-        """The state including data that is not ingested yet: all handlers of the queue may be busy."""
-        judge = CatalogJudge(self._catalog, self._validator, logging.DEBUG)  # only predicts what the owner will reject
-        return following.look_ahead(judge, kafka_time_ms(self._kafka)).state
+    def database_of(self, queue: Queue) -> str:
+        """The database of a queue; for the transmission queue, which serves all databases, the own one."""
+        return self._catalog.database_of(queue.topic) or self._database
+
+    def foreseen(self, following: Follower, *, own: bool = True) -> Partition:
+        """The state including data that is not ingested yet, as when all handlers of the queue are busy.
+
+        Messages of another database are judged by its catalog; none is taken for rejected here (`own` is False).
+        """
+        judge = CatalogJudge(self._catalog, self._validator, logging.DEBUG) if own else None  # predicts the owner's
+        return following.fold_uncommitted(judge, kafka_time_ms(self._kafka)).state
 
     def _meant(
         self, action: Action, conversation: UUID, found: list[tuple[Queue, Follower, Endpoint]]
@@ -147,16 +155,27 @@ class Instructions:
             raise self.not_found(conversation)
         return meant(action, [one for _, _, one in found])
 
-    def sweep(self, action: Action, queue: str | None, meant: Callable[[Endpoint], bool], timeout_s: float) -> int:
+    def sweep(
+        self,
+        action: Action,
+        queue: str | None,
+        meant: Callable[[Endpoint], bool],
+        timeout_s: float,
+        elsewhere: Iterable[tuple[Queue, int]] = (),
+    ) -> int:
         """Apply an action to all conversations for which `meant` holds, partition by partition; returns their number.
 
-        Writes at most as many instructions at a time as a listener keeps.
+        `elsewhere`: further partitions, of other databases. Writes at most as many instructions at a time as a listener
+        keeps.
         """
         self._check_open()
         deadline, found = time.monotonic() + timeout_s, set[bytes]()
-        for each, partition in self.partitions(queue):
+        for each, partition in (*self.partitions(queue), *elsewhere):
+            database = self.database_of(each)
             with Follower(self._kafka, each, partition) as following:
-                ahead = self.foreseen(following)  # a handler may have what the journal does not know yet
+                ahead = self.foreseen(
+                    following, own=database == self._database
+                )  # a handler may hold sides that are not in the journal yet
                 present = {(one.role, one.conversation): one for one in (*ahead.live(), *following.catch_up().live())}
                 sides = [one for one in present.values() if meant(one)]
                 found.update(one.conversation for one in sides)
@@ -164,7 +183,7 @@ class Instructions:
                     part = sides[at : at + SWEEP_CONVERSATIONS]
                     wanted = {(one.role, one.conversation) for one in part}
                     conversations = dict.fromkeys(one.conversation for one in part)
-                    said = [Instruction(self._database, each.name, one, 0, action) for one in conversations]
+                    said = [Instruction(database, each.name, one, 0, action) for one in conversations]
                     offsets = self.write(*said)
                     _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
                     self._done(said, offsets)
@@ -180,8 +199,8 @@ class Instructions:
     def _done(self, instructions: list[Instruction], offsets: list[int]) -> None:
         """Write DONE for each of these instructions that names no message.
 
-        Otherwise a reader that begins before they expire would carry them out again, on a conversation that was resumed
-        since, or begun anew under its id.
+        Otherwise a reader that starts before they expire would carry them out again, on a conversation that was resumed
+        since.
         """
         places = zip(instructions, offsets, strict=True)
         said = [
@@ -191,14 +210,18 @@ class Instructions:
             return
         try:
             self.write(*said)
-        except KonverseError as error:  # the result stands all the same
-            log.warning("readers that begin within ten minutes may obey a finished instruction again: %s", error)
+        except KonverseError as error:  # the result is in the journal all the same
+            log.warning(
+                "cannot mark as done: %s. Readers that start within ten minutes may carry it out again: %s",
+                listed(f"{one.description} of conversation {UUID(bytes=one.conversation)}" for one in said),
+                error,
+            )
 
     def write(self, *instructions: Instruction, key: bytes | None = None) -> list[int]:
-        """Write instructions to their topic, and return their offsets. OutcomeUnknown when Kafka does not answer.
+        """Write instructions to their topic. Returns their offsets. Raises OutcomeUnknown when Kafka does not answer.
 
-        `key` is that of the records. It tells the copies of an instruction, which the producer may have written, from
-        the same instruction of another operator.
+        `key` is the key of the records. It distinguishes copies of an instruction, which retries of the producer may
+        write, from the same instruction of another operator.
         """
         topic = instruction_topic(self._settings.instance)
         ensure_topic(self._topics, topic)
@@ -248,13 +271,13 @@ def _wait_for_ends(
     seen_to: int,
     deadline: float,
 ) -> None:
-    """Return when `meant` no longer holds for any of these sides, by the journal. Raises OutcomeUnknown.
+    """Return when the journal shows that `meant` no longer holds for any of these sides. Raises OutcomeUnknown.
 
-    A side that is not there may be one that the journal does not know yet, while it has ingested less than `seen_to`.
+    Until the journal has ingested data up to `seen_to`, a missing side may be one that it does not contain yet.
     """
     unseen = {side for side in wanted if following.state.endpoint(*side) is None}
 
-    def look() -> list[tuple[Role, bytes]]:
+    def poll() -> list[tuple[Role, bytes]]:
         state = following.catch_up()
         if state.ingest_to >= seen_to:
             unseen.clear()
@@ -262,7 +285,7 @@ def _wait_for_ends(
         sides = ((side, state.endpoint(*side)) for side in wanted)
         return [side for side, one in sides if (side in unseen if one is None else meant(one))]
 
-    until_none(look, deadline, lambda left: late_sweep(len(left), unowned=following.head.clean))
+    until_none(poll, deadline, lambda left: late_sweep(len(left), unowned=following.head.clean))
 
 
 def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Suspended:
@@ -301,7 +324,7 @@ class SuspendedGroup(NamedTuple):
         return Instruction(database, self.queue, conversation, first, Action.RESUME)
 
     def left(self) -> int:
-        """Number of sides that are still suspended on the same message, by the part of the journal read so far."""
+        """Number of sides that are still suspended on the same message, in the journal as far as it has been read."""
         state = self.following.state
         sides = ((state.endpoint(*side), first) for side, first in self.firsts.items())
         return sum(one is not None and waits(one) and first_of(one) == first for one, first in sides)
@@ -311,7 +334,7 @@ def wait_until_resumed(groups: Iterable[SuspendedGroup], deadline: float) -> Non
     """Return when none of these groups is suspended on the same message any more. Raises OutcomeUnknown."""
     left = list(groups)
 
-    def look() -> list[SuspendedGroup]:
+    def poll() -> list[SuspendedGroup]:
         for following in dict.fromkeys(group.following for group in left):
             following.catch_up()
         left[:] = [group for group in left if group.left()]
@@ -321,4 +344,4 @@ def wait_until_resumed(groups: Iterable[SuspendedGroup], deadline: float) -> Non
         nobody = all(group.following.head.clean for group in left)
         return late_sweep(sum(group.left() for group in left), unowned=nobody)
 
-    until_none(look, deadline, late)
+    until_none(poll, deadline, late)

@@ -1,17 +1,18 @@
-"""Lists the conversations of a database, finds forgotten ("leaked") sides, and ends them, from any process.
+"""Lists the conversations of a database, and finds forgotten ("leaked") sides. `Operations.end_leaked` ends them.
 
 A side is leaked when it would stay open for ever, because an application has forgotten it (`dialog.queries.leaks`
-tells the causes). A side is judged together with its peer, so every partition is folded first.
+lists the causes). A side is judged together with its peer, so every partition is folded first.
 
-A conversation with recent activity is not leaked. No endpoint stores the time of its last use, because that would cost
-every message. So for the suspects, the last part of the data log and journal is read, and each conversation that
-appears in a recent record is no longer suspected. All times are the broker's. Where a data record carries the time of
-its sender's clock, which may be wrong by days, it is as old as the COMMIT that has ingested it, and recent until then.
+A conversation with recent activity is not leaked. No endpoint stores the time of its last use, because that would make
+every message more expensive. Instead, the last part of the data log and of the journal is read for the suspects, and
+each conversation that appears in a recent record is cleared. All times are those of Kafka's clock. A data record with a
+timestamp of its sender's clock, which may be wrong by days, is as old as the COMMIT that has ingested it, and recent
+until it is ingested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,11 +26,11 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of, journal_record
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import partitions_of
-from konverse.bridge.views.listing import Source, View
 from konverse.bridge.views.partitions import Folded, StateReader
+from konverse.bridge.views.view_result import Source, View
 from konverse.dialog.fold.journal import JournalFeed
 from konverse.dialog.queries.leaks import Cause, SideFacts, cause_of, explained, side_of, worked_on
-from konverse.dialog.rules.loss import said_of_loss
+from konverse.dialog.rules.loss import describe_loss
 from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
 from konverse.schemas.errors import BadInput, KafkaUnavailable
@@ -40,7 +41,7 @@ from konverse.schemas.wire.journal import Commit
 SILENT_S: Final = 3_600.0
 """Default silence after which a conversation may count as forgotten."""
 COMMITS_READ: Final = 500
-"""Journal records that are read at first to find a COMMIT before some time; four times as many each time after that."""
+"""Journal records that the first search for an earlier COMMIT reads; each further search reads four times as many."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,16 @@ class _Found(NamedTuple):
 
 
 class Sides:
-    """All sides of the conversations of these queues, as an owner that begins now would find them."""
+    """All sides of the conversations of these queues, as an owner that starts now would find them."""
 
-    def __init__(self, looking: StateReader, queues: Iterable[Queue]) -> None:
-        """Folds every partition. Raises KafkaUnavailable, and PartitionHalted when logs contradict themselves."""
+    def __init__(self, looking: StateReader, queues: Iterable[Queue], known: Mapping[str, Queue]) -> None:
+        """Folds every partition, and those of other databases in which their peers live. `known`: queues by data topic.
+
+        Raises KafkaUnavailable, and PartitionHalted when logs contradict themselves.
+        """
         self._found: list[_Found] = []
+        self._elsewhere: list[_Found] = []
+        """Sides in other databases. They are judged and listed there, and only compared with their peers here."""
         self._by_side: dict[tuple[Role, bytes], _Found] = {}
         self._moved: set[tuple[Role, bytes]] = set()
         """Sides that have moved away from a partition. If such a side is found nowhere, it is on its way."""
@@ -105,21 +111,33 @@ class Sides:
         self._losses: dict[Address, str] = {}
         """Partition that has lost data -> a sentence about it."""
         self._sources: list[Source] = []
-        for place in partitions_of(queues):
-            self._add(looking.fold(*place))
+        own = [*queues]
+        for place in partitions_of(own):
+            folded = looking.fold(*place)
+            self._add(folded, self._found)
+            self._sources.append(folded.source())
+        topics = {queue.topic for queue in own}
+        for address in dict.fromkeys(one.peer_at for one in self._found):
+            queue = known.get(address.topic)
+            if queue is not None and queue.topic not in topics and queue.address(address.partition) == address:
+                self._add(looking.fold(queue, address.partition, own=False), self._elsewhere)
 
-    def _add(self, folded: Folded) -> None:
+    def _add(self, folded: Folded, sides: list[_Found]) -> None:
         queue, partition, ahead, _ = folded
         for endpoint in ahead.state.live():
             found = _Found(queue, partition, endpoint.index, side_of(endpoint), endpoint.stream.address)
-            self._found.append(found)
+            sides.append(found)
             self._by_side[endpoint.role, endpoint.conversation] = found
         self._moved.update(ahead.state.moves.stubs)
-        if loss := said_of_loss(ahead.state):
+        if loss := describe_loss(ahead.state):
             self._losses[queue.address(partition)] = loss
         if ahead.unseen:
             self._unseen.add(queue.address(partition))
-        self._sources.append(folded.source())
+
+    def elsewhere(self, conversations: Collection[bytes]) -> list[tuple[Queue, int]]:
+        """Partitions of other databases in which these conversations have a side."""
+        places = ((one.queue, one.partition) for one in self._elsewhere if one.side.conversation in conversations)
+        return [*dict.fromkeys(places)]
 
     def all(self, queue: Queue | None = None) -> View[ConversationSide]:
         """All sides, or those of one queue."""
@@ -129,8 +147,8 @@ class Sides:
     def leaked(self, kafka: Kafka, now_ms: int, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
         """The leaked sides of one queue, or of all; `now_ms` is Kafka's time, like the timestamps of records.
 
-        A side is not judged when its partition or its peer's was not read to the end, because more waits there than a
-        view reads.
+        A side is not judged when its partition or its peer's was not read to the end, because more data waits there
+        than a view reads.
         """
         _check_kept({one.queue.name: one.queue for one in self._found}.values(), older_than_s)
         since_ms = round(now_ms - older_than_s * 1000)
@@ -164,9 +182,9 @@ class Sides:
         """The suspects that appear in no record since `since_ms`, in any partition where one of their sides lives."""
         silent = set(suspects)
         places: dict[tuple[str, int], list[_Found]] = {}
-        for one in self._found:
+        for one in (*self._found, *self._elsewhere):
             if one.side.conversation in silent:
-                places.setdefault((one.queue.name, one.partition), []).append(one)
+                places.setdefault((one.queue.topic, one.partition), []).append(one)
         with closing(LogReader(kafka)) as reader:
             for (_, partition), found in places.items():
                 here, queue = {one.endpoint: one.side.conversation for one in found}, found[0].queue
@@ -217,7 +235,7 @@ def _time(time_ms: int) -> datetime | None:
 
 
 Leaks = Annotated[Iterable[Leaked], SkipValidation]
-"""The result of `leaked`, or a part of it. pydantic does not take a View for a list, so `end_leaked` checks it."""
+"""The result of `leaked`, or a part of it. pydantic accepts no View as a list, so `end_leaked` checks it."""
 
 
 def leaks_of(leaked: object) -> list[Leaked]:
@@ -239,8 +257,8 @@ def active(
 ) -> Iterator[set[bytes]]:
     """Conversations that appear in records of a partition since `since_ms`: a set for each chunk read.
 
-    `names` maps the index of an endpoint to its conversation. An index may have belonged to an endpoint that is gone;
-    its records then count for the present one, so no active conversation seems silent. Raises KafkaUnavailable.
+    `names` maps the index of an endpoint to its conversation. If the index belonged to another endpoint before, the
+    records of that one count as activity too; an active conversation never seems silent. Raises KafkaUnavailable.
     """
     journal = journal_topic(queue.topic, queue.subscription)
     try:
@@ -262,16 +280,16 @@ def active(
 
 
 def _is_old(message: Message, since_ms: int) -> bool:
-    """Whether Kafka took the record before `since_ms`; False where only the sender's clock has stamped it."""
+    """Whether Kafka appended the record before `since_ms`; False if its timestamp is of the sender's clock."""
     kind, stamp_ms = message.timestamp()
     return kind == TIMESTAMP_LOG_APPEND_TIME and stamp_ms < since_ms
 
 
 def _arrived_before(reader: LogReader, queue: Queue, partition: int, young: int) -> int:
-    """Data offset below which every record had arrived when the journal record `young` was written, or is deleted.
+    """Data offset below which each record had arrived when the journal record at `young` was written, or is deleted.
 
-    It is the furthest that a COMMIT before it has ingested. If the journal keeps no such COMMIT, it is the beginning of
-    the data log, so that records of any age count as recent.
+    It is the highest offset to which an earlier COMMIT has ingested. If the journal holds no such COMMIT, it is the
+    beginning of the data log, so that records of any age count as recent.
     """
     journal = journal_topic(queue.topic, queue.subscription)
     first, _ = reader.ends(journal, partition)

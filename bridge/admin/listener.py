@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.operator")
 
 LOOK_EVERY_S: Final = 0.5
-TOGETHER_MS: Final = 1_000
-"""Instructions to several queues about one conversation belong to one command if Kafka got them within this time."""
+SAME_COMMAND_MS: Final = 1_000
+"""Instructions to several queues about one conversation belong to one command if Kafka received them in this time."""
 
 
 class InstructionListener:
     """Reads the instruction topic in a thread of its own, for the readers of one broker.
 
-    An instruction counts for ten minutes, by Kafka's time, never by this machine's. Within that time it is kept if its
-    conversation does not live here, because the partition may come here. An instruction that was carried out is kept
-    until the result stands in the journal, because the partition may be lost before and come back. When the operator
-    has seen the result, a DONE in the topic ends it for all listeners, also those that begin later.
-    RESUME and SKIP name the message that waits first, so an instruction is not carried out after another process has
-    done so. One exception: a conversation that was resumed and suspended again on the same message may be resumed
-    twice.
+    An instruction is valid for ten minutes, by Kafka's clock, never by this machine's. If its conversation is not owned
+    here, the instruction is kept for that time, because the partition may come here. An instruction that was carried
+    out is kept until its result is in the journal, because the partition may be lost before that and come back. When
+    the operator has seen the result, a DONE record in the topic ends the instruction for all listeners, including those
+    that start later.
+    RESUME and SKIP name the first waiting message, so they are not carried out again after another process has done so.
+    One exception: a conversation that was resumed and suspended again on the same message may be resumed twice.
     """
 
     def __init__(self, kafka: Kafka, database: str, readers: Readers) -> None:
@@ -56,16 +56,16 @@ class InstructionListener:
         self._topic = instruction_topic(kafka.settings.instance)
         self._closed = threading.Event()
         self._kept: dict[int, tuple[float, Instruction]] = {}
-        """Offset in the topic -> time until which the instruction counts, by Kafka's clock, and the instruction."""
+        """Offset in the topic -> time until which the instruction is valid, by Kafka's clock, and the instruction."""
         self._followed: dict[int, Followed] = {}
         """Offset -> instruction that was carried out and whose result is not known to be in the journal yet."""
         self._commands: dict[tuple[bytes, Action], tuple[str, int]] = {}
         """Conversation and action -> queue of the last command's first instruction, and Kafka's time of it."""
         self._further = set[int]()
-        """Offsets of kept instructions that are not the first of their command: where the first one is carried out, the
-        command is logged, perhaps in another process."""
+        """Offsets of kept instructions that are not the first of their command. They are not logged: the process that
+        carries out the first one logs the command."""
         self._reported: dict[tuple[bytes, Action], None] = {}
-        """Conversation and action already logged: each queue with a side of the conversation gets an instruction."""
+        """Conversations and actions already logged: a command has one instruction for each queue with a side."""
         self._position: int | None = None
         self._now_ms = 0
         """Kafka's time at the last read of the topic."""
@@ -91,7 +91,9 @@ class InstructionListener:
                     if isinstance(error, LogTruncated):
                         self._position = None
                     if self._away.due():
-                        log.warning("operator instructions cannot be read, retrying: %s", error)
+                        log.warning(
+                            "operator instructions cannot be read from topic %s, retrying: %s", self._topic, error
+                        )
                     self._closed.wait(AGAIN_S)
                 self._obey()
                 self._closed.wait(LOOK_EVERY_S)
@@ -106,7 +108,7 @@ class InstructionListener:
         _, end = reader.ends(self._topic, 0)
         for messages, position in reader.read(self._topic, 0, self._position, end):
             for message in messages:
-                with suppress(MalformedRecord):  # written by a stranger
+                with suppress(MalformedRecord):  # written by a foreign client
                     instruction = decode(message.value() or b"")
                     if instruction.action is Action.DONE:
                         self._done(instruction)
@@ -122,7 +124,7 @@ class InstructionListener:
             return
         about = (instruction.conversation, instruction.action)
         queue, began_ms = self._commands.pop(about, (instruction.queue, at_ms))
-        if queue != instruction.queue and at_ms - began_ms <= TOGETHER_MS:
+        if queue != instruction.queue and at_ms - began_ms <= SAME_COMMAND_MS:
             self._further.add(place)
             self._commands[about] = (queue, began_ms)
             return
@@ -131,7 +133,7 @@ class InstructionListener:
             del self._commands[next(iter(self._commands))]
 
     def _done(self, done: Instruction) -> None:
-        """An instruction was carried out: forget it and its copies, which a producer that asked again has written."""
+        """Forget an instruction that was carried out, and its copies, which retries of the producer have written."""
         about = (*done[:3], done.description)
         for place, (_, one) in list(self._kept.items()):
             if place <= done.first and (*one[:3], one.action.value) == about:
@@ -177,7 +179,7 @@ class Followed(NamedTuple):
     sides: list[tuple[Owner, Endpoint]]
 
     def counts(self, instruction: Instruction) -> bool | None:
-        """Whether the result stands in the journal; None when the partition was lost before that was known."""
+        """Whether the result is in the journal; None when the partition was lost before that was known."""
         if self.reader.closed:
             return None
         return self.reader.operations.counts(self.sides, partial(_is_meant, instruction))
@@ -215,10 +217,10 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
     except DialogNotFound:  # kept, because its partition may come here
         return None
     except InvalidState as error:  # the conversation has changed since the operator saw it
-        log.warning("an operator's %s was rejected: %s", instruction.action, error)
+        log.warning("an operator's %s of conversation %s was rejected: %s", instruction.action, conversation, error)
         return Followed(reader, [])
     except KonverseError as error:  # the reader was closed
-        log.debug("an operator's %s waits: %s", instruction.action, error)
+        log.debug("an operator's %s of conversation %s waits: %s", instruction.action, conversation, error)
         return None
     return Followed(reader, sides)
 

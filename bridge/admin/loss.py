@@ -1,8 +1,8 @@
-"""Lets a halted partition go on without deleted data that its journal needs (protocol.md sections 7.7 and 9d).
+"""Lets a halted partition continue without deleted data that its journal needs (protocol.md sections 7.7 and 9d).
 
 The partition is recovered as far as its logs allow, and claimed. A COMMIT with LOST gives up the rest, and a snapshot
-holds the state from there on. Outputs continue with the counter that each destination expects next, because it ignores
-any other; the destinations' logs are read to find it.
+holds the state from there on. Outputs continue with the counter that their destination expects next, because a
+destination ignores any other. The destinations' logs are read to find these counters.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import SENDING
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import (
+    AccessDenied,
     BadInput,
     InvalidState,
     KafkaUnavailable,
@@ -41,7 +42,7 @@ from konverse.schemas.errors import (
     QueueNotFound,
     Unavailable,
 )
-from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.identifiers import Address, Role, transmission_topic
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.instruction import Action, Instruction
 from konverse.schemas.wire.records import Envelope
@@ -75,7 +76,7 @@ class LostConversation:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What is given up of a partition."""
+    """The part of a partition that is given up."""
 
     queue: str
     partition: int
@@ -103,13 +104,13 @@ class LossAcceptance:
         """Fail the far sides of conversations that have no side left in the partition: they would wait for ever.
 
         The owners of their partitions carry it out, now or when a reader starts within ten minutes. Call it before
-        `give_up`: then a caller that dies in between can begin again, because the loss is still there. The far sides
-        have failed then even if the loss is not accepted. Raises KafkaUnavailable, OutcomeUnknown.
+        `give_up`: a caller that dies in between can then start again, because the partition still has its loss. If the
+        loss is never accepted, the far sides have failed all the same. Raises KafkaUnavailable, OutcomeUnknown.
         """
         forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
-        sides = self._open_sides(queue.address(loss.partition)) if forgotten else ()
+        sides = self._open_sides(self._state(queue, loss.partition)) if forgotten else ()
         orders = [
-            Instruction(self._database, where.name, one.conversation, 0, Action.FAIL)
+            Instruction(self._instructions.database_of(where), where.name, one.conversation, 0, Action.FAIL)
             for where, one in sides
             if one.conversation in forgotten
         ]
@@ -126,11 +127,11 @@ class LossAcceptance:
                 raise
             queue = transmission
         if not 0 <= partition < queue.partitions:
-            raise BadInput(f"queue {name!r} has no partition {partition}; it has {queue.partitions}, from 0 on")
+            raise BadInput(f"queue {name!r} has no partition {partition}; it has {queue.partitions}, counted from 0")
         Topics(self._kafka).same_queue(queue)
         return queue
 
-    def of(self, queue: Queue, number: int) -> Loss | None:
+    def loss_of(self, queue: Queue, number: int) -> Loss | None:
         """The loss that halts a partition; None when nothing has to be given up."""
         deadline = time.monotonic() + SAVED_WITHIN_S
         with Follower(self._kafka, queue, number, accepts_loss=True) as following:
@@ -181,21 +182,27 @@ class LossAcceptance:
         named |= {(one.role, one.conversation.bytes) for one in heard}
         far = [
             LostConversation(one.id, _name(other(one.role)), one.far_service, one.service, known=False, waiting=0)
-            for _, one in self._open_sides(state.address)
+            for _, one in self._open_sides(state)
             if one.stream.address == state.address and one.conversation not in begun_later and _has_spoken(one)
         ]
         spoken_to = [one for one in far if (one.role, one.conversation.bytes) not in named]
         first, conversations = acceptance.first_offset, (*known, *begun, *heard, *spoken_to)
         return Loss(queue.name, number, first, end - 1, begins, acceptance.commits, conversations)
 
-    def _open_sides(self, halted: Address) -> Iterator[tuple[Queue, Endpoint]]:
-        """Open sides in all partitions of the database that can be read, except the one that has halted."""
-        for queue, number in partitions_of(self._catalog.all(Queue)):
-            if queue.address(number) == halted:
+    def _open_sides(self, halted: Partition) -> Iterator[tuple[Queue, Endpoint]]:
+        """Open sides in the places of `_places` that can be read, except the partition that has halted."""
+        for queue, number in self._places(halted):
+            if queue.address(number) == halted.address:
                 continue
+            own = self._instructions.database_of(queue) == self._database
             try:
                 with Follower(self._kafka, queue, number) as following:
-                    there = self._instructions.foreseen(following)
+                    there = self._instructions.foreseen(following, own=own)
+            except AccessDenied as error:
+                if own:
+                    raise
+                log.warning("sides in %s/%d, of another database, are not notified: %s", queue.topic, number, error)
+                continue
             except Unavailable:
                 raise
             except KonverseError as error:
@@ -203,12 +210,22 @@ class LossAcceptance:
                 continue
             yield from ((queue, one) for one in there.live() if one.committed in SENDING)
 
+    def _places(self, state: Partition) -> list[tuple[Queue, int]]:
+        """All partitions of the database, and those of other databases to which the partition is known to have sent."""
+        own = [*partitions_of(self._catalog.all(Queue))]
+        topics, known = {queue.topic for queue, _ in own}, self._catalog.queues()
+        far = (address for address in state.streams if address.topic in known and address.topic not in topics)
+        elsewhere = ((known[address.topic], address.partition) for address in far)
+        transmission = transmission_topic(self._settings.instance)
+        return [*own, *(place for place in elsewhere if place[0].topic != transmission)]
+
     def give_up(self, queue: Queue, number: int) -> None:
-        """Claim the partition, commit the loss, and return when a snapshot holds the rest."""
+        """Claim the partition, commit the loss, and return when a snapshot holds the remaining state."""
         with Follower(self._kafka, queue, number, accepts_loss=True) as following:
             state, acceptance = following.catch_up(), following.acceptance
             assert acceptance is not None
-            addresses = {*acceptance.destinations(state), *self._everywhere()}
+            places = self._places(state)
+            addresses = {*acceptance.destinations(state), *(queue.address(at) for queue, at in places)}
         driver = OwnerDriver(
             self._kafka,
             queue,
@@ -236,10 +253,6 @@ class LossAcceptance:
         """The state of a partition, as far as its logs allow: it may have halted as well."""
         with Follower(self._kafka, queue, number, accepts_loss=True) as following:
             return following.catch_up()
-
-    def _everywhere(self) -> Iterator[Address]:
-        for queue in self._catalog.all(Queue):
-            yield from map(queue.address, range(queue.partitions))
 
     def _expected(self, address: Address, own: Partition) -> int:
         """The output counter of partition `own` that a destination expects next; 0 if it cannot be known."""
@@ -269,7 +282,7 @@ def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: 
 
 
 def _has_spoken(side: Endpoint) -> bool:
-    """Whether the other side may know of this one. The home does not know what a session sends (`sent` is -1 then)."""
+    """Whether the other side may know of this one. `sent` is -1 if the home does not know what a session has sent."""
     return side.role is Role.TARGET or side.sent != 0
 
 

@@ -11,13 +11,13 @@ from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.owner.follower import Follower
-from konverse.bridge.reader.drained import DrainCheck
+from konverse.bridge.reader.drain_check import DrainCheck
 from konverse.bridge.reader.operations import check_cleanup
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.verifier.reading import Verification
-from konverse.bridge.views.listing import View
 from konverse.bridge.views.partitions import StateReader
 from konverse.bridge.views.reading_state import ReadingState, reading_states
+from konverse.bridge.views.view_result import View
 from konverse.dialog.owner.commands import reason_of
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import SENDING
@@ -42,7 +42,7 @@ from .loss import Loss, LossAcceptance
 
 
 class Operations:
-    """What operators do with the conversations and partitions of one database. `broker.operations` is one.
+    """Operators' commands for the conversations and partitions of one database. `broker.operations` is an instance.
 
     Lists are read from the logs and claim nothing. Commands are written to the instruction topic; the owner of the
     partition, in whatever process, carries them out, and a command returns when the journal shows the result.
@@ -77,12 +77,12 @@ class Operations:
     ) -> None:
         """Deliver no more messages of a conversation and its group, until it is resumed or skipped.
 
-        Possible at any time; if a transaction has the group, the suspension follows it. Returns when the owner of the
-        partition, in whatever process, has committed the suspension. `reason` is shown by `suspended`. `queue` limits
-        the search to one queue; otherwise all queues of the database are searched, and both sides are suspended if
-        both live there. Raises DialogNotFound, InvalidState when it is suspended already or has ended, and
-        OutcomeUnknown when no owner has committed it within `timeout` seconds: the command still counts for ten
-        minutes.
+        Possible at any time; if a transaction holds the group, the suspension follows it. Returns when the owner of the
+        partition, in whatever process, has committed the suspension. `suspended` shows `reason`. `queue` limits the
+        search to one queue; otherwise all queues of the database are searched, and both sides are suspended if both
+        live there. Raises DialogNotFound, InvalidState when the conversation is already suspended or has ended, and
+        OutcomeUnknown when no owner has committed the suspension within `timeout` seconds: the command stays valid for
+        ten minutes.
         """
         self._instructions.instruct(conversation, queue, Command(Action.SUSPEND, 0, reason_of(reason)), timeout)
 
@@ -106,17 +106,17 @@ class Operations:
         """Resume the suspended conversations of a queue, or of the database; returns them.
 
         Selects conversations whose reason contains the text `reason`, ignoring case, and that have been suspended for
-        at least `older_than` seconds by Kafka's time. `older_than=0` takes all. Conversations that failed for another
-        reason than the mended one would fail again. Each is resumed as by `resume`; within a batch, an owner that does
-        not answer does not delay the others. Raises InvalidSettings when neither argument is given, QueueNotFound, and
-        OutcomeUnknown when some conversations are still suspended after `timeout` seconds: for these the command still
-        counts for ten minutes.
+        at least `older_than` seconds by Kafka's time. `older_than=0` selects all. A conversation whose cause of failure
+        was not fixed would fail again. Each is resumed as by `resume`; within a batch, an owner that does not answer
+        does not delay the others. Raises InvalidSettings when neither argument is given, QueueNotFound, and
+        OutcomeUnknown when some conversations are still suspended after `timeout` seconds: for these the command stays
+        valid for ten minutes.
         """
         self._check_open()
         if reason is None and older_than is None:
             raise InvalidSettings(
-                "resume_all needs a choice of conversations: `reason`, a text in their last error (`konverse "
-                "suspended` shows it), or `older_than`, in seconds; older_than=0 takes all"
+                "resume_all needs a selection of conversations: `reason`, a text that their last error contains "
+                "(`konverse suspended` shows it), or `older_than`, in seconds; older_than=0 selects all"
             )
 
         def wanted(one: Suspended) -> bool:
@@ -149,7 +149,7 @@ class Operations:
         self._instructions.instruct(conversation, queue, Command(Action.SKIP), timeout)
 
     @checked
-    def end(  # noqa: PLR0913  # the clauses of END CONVERSATION, and where it is
+    def end(  # noqa: PLR0913  # the clauses of END CONVERSATION, and where to look for it
         self,
         conversation: UUID,
         *,
@@ -163,8 +163,8 @@ class Operations:
 
         If both sides live in the database, the suspended one is ended, or both when neither is suspended; `queue`
         chooses one. `cleanup` means WITH CLEANUP: each side in the database is removed at once, with its waiting
-        messages and its undelivered outputs, and the peer is not told (behaviours 120, 121). Use it only when one side
-        is gone for good.
+        messages and its undelivered outputs, without notifying the peer (behaviours 120, 121). Use it only when one
+        side is gone for good. A side in another database is ended by a broker of that database.
         Raises InvalidError for a code without a description, or the reverse (112). Within the process that began a
         dialog, use `Dialog.end`.
         """
@@ -181,8 +181,9 @@ class Operations:
         """Fail every open conversation of the database, or of one queue: Error -9719 on both sides.
 
         ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were restored from a
-        backup. Each side must still be ended, as after any Error. A conversation that a handler has fails after that
-        transaction. Returns the number of open conversations. Raises QueueNotFound, and OutcomeUnknown as `resume`.
+        backup. Each side must still be ended, as after any Error. A conversation that a handler holds fails after the
+        handler's transaction. Returns the number of open conversations. Raises QueueNotFound, and OutcomeUnknown as
+        `resume` does.
         """
         return self._instructions.sweep(Action.FAIL, queue, lambda one: one.state in SENDING, timeout)
 
@@ -190,7 +191,7 @@ class Operations:
     def conversations(self, queue: str | None = None) -> View[ConversationSide]:
         """Each side of each conversation of a queue, or of the whole database.
 
-        Folded from the logs, as by `views`; claims nothing and needs no Redis. Raises QueueNotFound.
+        Folded from the logs, as in `views`; claims nothing and needs no Redis. Raises QueueNotFound.
         """
         self._check_open()
         only = self._named(queue)
@@ -202,27 +203,28 @@ class Operations:
 
         Leaked means: an application has forgotten the side, and its conversation had no activity for `older_than`
         seconds, by Kafka's time. Reads all queues of the database, because a side is judged together with its peer, and
-        for the suspects the records of the last `older_than` seconds. Raises QueueNotFound, KafkaUnavailable, and
-        BadInput for a longer time than a queue keeps its records.
+        partitions of other databases in which peers live.
+        For suspects it also reads the records of the last `older_than` seconds. Raises QueueNotFound, KafkaUnavailable,
+        and BadInput when `older_than` is longer than a queue keeps its records.
         """
         self._check_open()
         only = self._named(queue)
-        sides = self._sides(self._catalog.all(Queue))
-        return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than, only)
+        return self._leaked(self._sides(self._catalog.all(Queue)), older_than, only)
 
     @checked
     def end_leaked(self, leaked: Leaks, *, timeout: Seconds = COMMIT_WAIT_S) -> list[UUID]:
         """End conversations returned by `leaked`, WITH CLEANUP: both sides are removed, with all waiting messages.
 
-        They are judged again first: a conversation with activity since then goes on. The owners of the partitions do
-        the work, as with `end`. Returns the conversations that were ended. Raises BadInput for anything but results of
-        `leaked`, OutcomeUnknown when an owner has not committed it within `timeout` seconds.
+        They are judged again first; a conversation that had activity since then is left alone. The owners of the
+        partitions do the work, as with `end`. Returns the conversations that were ended. Raises BadInput for anything
+        but results of `leaked`, OutcomeUnknown when an owner has not committed the removal within `timeout` seconds.
         """
         self._check_open()
         wanted = leaks_of(leaked)
         if not wanted:
             return []
-        still = {key_of(one) for one in self.leaked(older_than=min(one.silent_s for one in wanted))}
+        sides = self._sides(self._catalog.all(Queue))
+        still = {key_of(one) for one in self._leaked(sides, min(one.silent_s for one in wanted))}
         changed = {one.conversation for one in wanted if key_of(one) not in still}
         ending = {one.conversation.bytes for one in wanted if one.conversation not in changed}
         ended = dict[bytes, None]()
@@ -232,7 +234,7 @@ class Operations:
                 ended[one.conversation] = None
             return one.conversation in ending
 
-        self._instructions.sweep(Action.CLEANUP, None, meant, timeout)
+        self._instructions.sweep(Action.CLEANUP, None, meant, timeout, sides.elsewhere(ending))
         return [UUID(bytes=conversation) for conversation in ended]
 
     @checked
@@ -240,24 +242,24 @@ class Operations:
         """The loss that halts a partition: deleted data that its journal needs. None when nothing has to be given up.
 
         Reads only. Raises QueueNotFound, BadInput for a partition that the queue does not have, TopicMismatch,
-        PartitionHalted when more than data is gone, KafkaUnavailable.
+        PartitionHalted when more than data is missing, KafkaUnavailable.
         """
         self._check_open()
-        return self._losses.of(self._losses.queue(queue, partition), partition)
+        return self._losses.loss_of(self._losses.queue(queue, partition), partition)
 
     @checked
     def accept_loss(self, queue: str, partition: int) -> Loss:
-        """Give up what `lost` returns and let the partition go on. Returns the loss.
+        """Give up the loss that `lost` returns, so that the partition can continue. Returns the loss.
 
         A COMMIT with LOST is written, and every conversation of the partition gets Error -9719 on both sides. Where the
         partition has no side left, the owner of the far side's partition raises the Error there, now or when a reader
-        runs within ten minutes. A call that died half-way can be made again.
+        runs within ten minutes. If a call dies half-way, repeat it.
         Raises what `lost` raises, and InvalidState when nothing has to be given up or a reader claims the partition
         meanwhile.
         """
         self._check_open()
         found = self._losses.queue(queue, partition)
-        loss = self._losses.of(found, partition)
+        loss = self._losses.loss_of(found, partition)
         if loss is None:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs; start a reader"
@@ -274,14 +276,14 @@ class Operations:
 
     @checked
     def draining(self, queues: Sequence[str]) -> DrainCheck:
-        """Asks whether nothing waits in these queues any more, except in those that are OFF; the caller closes it."""
+        """A check whether these queues are drained; queues that are OFF are left out. The caller closes it."""
         self._check_open()
         known = [self._catalog.get(Queue, name) for name in queues]
         return DrainCheck(self._kafka, [queue for queue in known if queue.status])
 
     @checked
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
-        """The logs of these queues up to their present ends, to be verified: call `run`."""
+        """A verification of the logs of these queues up to their present ends; call its `run`."""
         self._check_open()
         return Verification(self._kafka, queues, since_ms)
 
@@ -301,4 +303,7 @@ class Operations:
 
     def _sides(self, queues: list[Queue]) -> Sides:
         with closing(StateReader(self._kafka, self._catalog, self._validator, None)) as looking:
-            return Sides(looking, queues)
+            return Sides(looking, queues, self._catalog.queues())
+
+    def _leaked(self, sides: Sides, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
+        return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than_s, queue)

@@ -8,6 +8,7 @@ from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.bridge.redis.view import forget_view
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import PartitionHalted, StillUsed, TopicMismatch
 
 
@@ -30,7 +31,7 @@ class QueueRemoval:
         return force and drop_queue(self._kafka, self._topics, self._settings.instance)
 
     def check(self, queue: Queue) -> None:
-        """Raise StillUsed while a conversation needs the queue; TopicMismatch, PartitionHalted when that is unknown."""
+        """Raise StillUsed while a conversation needs the queue; TopicMismatch, PartitionHalted if that is unknown."""
         try:
             self._topics.same_queue(queue)
             for number in range(queue.partitions):
@@ -50,7 +51,7 @@ class QueueRemoval:
             forget_view(self._settings.redis, queue)
 
     def _check_awaited(self, queue: Queue) -> None:
-        """Raise StillUsed when former queues of services on this queue still send conversations or records to it."""
+        """Raise StillUsed while other queues of services that were on this one have conversations or records for it."""
         services = [service for service in self._catalog.all(Service) if queue.name in service.queues_before]
         names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
         for other, number in partitions_of(known for known in self._catalog.all(Queue) if known.name in names):
@@ -62,9 +63,9 @@ class QueueRemoval:
                 waiting = sum(stream.waiting for to, stream in state.streams.items() if to.topic == queue.topic)
             if stubs or waiting:
                 raise StillUsed(
-                    f"partition {number} of queue {other.name!r} has moved {stubs} conversations to queue "
-                    f"{queue.name!r} that are not over, and has {waiting} records for it: let the conversations end "
-                    "first"
+                    f"partition {number} of queue {other.name!r} has {counted(stubs, 'open conversation')} that moved "
+                    f"to queue {queue.name!r}, and {counted(waiting, 'record')} in transit to it: let the "
+                    "conversations end first"
                 )
 
 
@@ -75,9 +76,10 @@ def _check_over(queue: Queue, state: Partition, behind: int) -> None:
     """
     living, waiting, moved = len(state.live()), state.waiting, state.moves.count
     if living or waiting or behind or moved:
-        began = f"{moved} that moved to other queues and are not over, " if moved else ""
+        began = f"{counted(moved, 'open conversation')} that moved to other queues, " if moved else ""
         raise StillUsed(
-            f"partition {state.identity.partition} of queue {queue.name!r} has {living} conversations not over on both "
-            f"sides, {began}{waiting} records that have not arrived, and {behind} that no owner has ingested: run "
-            "a reader of the queue, and let the far sides end, until none are left"
+            f"partition {state.identity.partition} of queue {queue.name!r} still has "
+            f"{counted(living, 'open conversation')}, {began}{counted(waiting, 'record')} in transit, and "
+            f"{counted(behind, 'record')} that no owner has ingested: keep a reader of the queue running, and end the "
+            "conversations on both sides"
         )

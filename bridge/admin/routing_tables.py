@@ -1,4 +1,4 @@
-"""Changes of routing tables, which stand in the catalog. Routers notice a change in a fraction of a second."""
+"""Changes to routing tables, which are catalog objects. Routers notice a change within a fraction of a second."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from konverse.routing.loops import circle_of, leads_of
 from konverse.schemas.catalog.objects import Service
 from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange, check_entries
 from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import AlreadyExists, InvalidRoute, NothingChanged
 
 Destination = str | tuple[str, str | None] | Target
@@ -21,11 +22,12 @@ TIMES_TRIED: Final = 5
 
 
 class RoutingTableChanges:
-    """Writes changes of routing tables to the catalog, in parts where a change is larger than a record."""
+    """Writes changes to routing tables to the catalog; a change larger than one record is split into parts."""
 
     def __init__(self, connection: Connection) -> None:
         self._check_open = connection.check_open
         self._catalog = connection.catalog
+        self._network = connection.network
 
     def change(self, change: TableChange) -> RoutingTable:
         """Append a change, in parts if it is large. Starts again when another change of the table comes in between."""
@@ -40,13 +42,13 @@ class RoutingTableChanges:
                 continue
             return self._catalog.get(RoutingTable, change.name)
         raise NothingChanged(
-            f"other changes to routing table {change.name!r} overtook each attempt to change {len(change.put)} keys, "
-            "so none of them took effect: repeat the change"
+            f"other changes to routing table {change.name!r} overtook each attempt to change "
+            f"{counted(len(change.put), 'key')}, so none of them took effect: repeat the change"
         )
 
     def _append(self, part: TableChange, written: list[TableChange], change: TableChange) -> None:
         def decide() -> TableChange:
-            if not written or part.last:  # early, before much is written, and once more before the change counts
+            if not written or part.last:  # early, to fail before much is written; and again before it takes effect
                 self._check_table(change)
             if self._catalog.parts_of(change.name)[: len(written)] != written and written:
                 raise _Overtaken
@@ -68,13 +70,14 @@ class RoutingTableChanges:
         after = check_entries(known.changed(change))
         for target in change.targets():
             if target.broker_instance in here:
-                self._catalog.get(Service, target.service)
+                self._network.service(target.service)
         queues = {self._catalog.get(Service, router).queue: router for router in after.routers}
         services = {target.service for target in after.targets() if target.broker_instance in here} if queues else ()
         self._check_circle(after, here)
         for service in sorted(services):
-            router = queues.get(self._catalog.get(Service, service).queue)
-            if router is not None:
+            found, database = self._network.service(service)
+            router = queues.get(found.queue)
+            if router is not None and database == self._catalog.database:
                 raise InvalidRoute(
                     f"routing table {after.name!r} leads to service {service!r}, on the queue of router {router!r}, "
                     "which routes by this table and would receive the conversations again: let the table lead to "
@@ -85,20 +88,21 @@ class RoutingTableChanges:
         """Whether a table uses this service of this database, as a target or as a router."""
         here = (None, str(self._catalog.broker_id))
         named = (target.broker_instance in here for target in table.targets() if target.service == service)
-        return service in table.routers or any(named)
+        return service in table.routers or (any(named) and self._network.is_here(service))
 
     def _check_circle(self, after: RoutingTable, here: tuple[str | None, ...]) -> None:
         tables = [table for table in self._catalog.known(RoutingTable) if table.name != after.name]
-        way = circle_of(leads_of([*tables, after], here))
+        leads = leads_of([*tables, after], here)
+        way = circle_of({router: [*filter(self._network.is_here, services)] for router, services in leads.items()})
         if way:
             raise InvalidRoute(
-                f"routing table {after.name!r} closes a circle: conversations would go round from "
+                f"routing table {after.name!r} closes a loop: conversations would go round from "
                 f"{' to '.join(map(repr, way))}. Let the table of one of these routers lead elsewhere"
             )
 
 
 class _Overtaken(Exception):
-    """Another change of the table came in between, so the parts written so far do not count."""
+    """Another change of the table came in between, so the parts written so far have no effect."""
 
 
 def entries_of(entries: Mapping[str, Destination]) -> dict[str, Target]:

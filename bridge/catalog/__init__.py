@@ -14,15 +14,15 @@ Each process folds it into a copy of the objects and reads it again in the backg
 
 Laws:
 
-1. A change carries the offset that it expects, and counts only at exactly this offset (protocol.md section 2.1). Two
+1. A change carries the offset that it expects, and is valid only at exactly this offset (protocol.md section 2.1). Two
    administrators at once never lose a change: the later one reads again, checks its own statement against the new
    catalog, and appends again.
-2. The catalog is the fold of its journal, and stands nowhere else.
+2. The catalog is the fold of its journal, and is stored nowhere else.
 3. The fold of a queue never reads the catalog. The catalog is checked before a message is written and while an owner
-   ingests it; the verdict then stands in the owner's COMMIT.
+   ingests it; the verdict is then part of the owner's COMMIT.
 4. A process reads the journal again before it reports that an object is missing. Changes of known objects are noticed
    within seconds.
-5. Lookups of known objects do not block: the lock of the journal is held while Kafka is asked, the lock of the
+5. Lookups of known objects do not block: the lock of the journal is held during requests to Kafka, the lock of the
    objects never is.
 6. Records to a topic that was deleted and created again are never received. So the ids of destination topics are
    compared with those in the catalog before a `flush` returns.

@@ -1,6 +1,6 @@
 """The catalog: the fold of the catalog journal in this process, its lookups, and how it is changed.
 
-A change carries the offset that it expects, and counts only at exactly this offset (protocol.md section 2.1). Two
+A change carries the offset that it expects, and is valid only at exactly this offset (protocol.md section 2.1). Two
 administrators at once therefore never lose a change: the later one reads, checks again and appends again.
 """
 
@@ -29,10 +29,10 @@ from konverse.schemas.catalog.objects import (
     decode_change,
     encode_change,
 )
-from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL
+from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, Route
 from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange, folded
 from konverse.schemas.errors import MalformedRecord, NotInContract, TopicMismatch, WrongDirection
-from konverse.schemas.identifiers import Role, broker_id
+from konverse.schemas.identifiers import Role, broker_id, catalog_topic
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
 
@@ -80,6 +80,8 @@ class Catalog:
         self._placed: dict[tuple[str, str], int] = {}
         """Database and service -> offset of the change that put the service on its queue."""
         self._position = 0
+        self.routed_version = 0
+        """Rises with each change of a service, queue or route, in any database: they decide where conversations go."""
         self._keeper: threading.Thread | None = None
         self._closing = False
         self._wake = threading.Event()
@@ -87,9 +89,9 @@ class Catalog:
         self._parts: dict[tuple[str, str], list[TableChange]] = {}
         """Database and routing table -> parts of an unfinished change."""
         self._allowed: set[tuple[str, Role, str]] = set()
-        """Sends found to be allowed. A change replaces the set, so a lookup made before cannot get into the new one."""
-        self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
-        """Source, target and contract -> queues. Replaced with each change, like `_allowed`."""
+        """Sends found to be allowed. A change replaces the set, so no earlier result enters the new one."""
+        self._ways: dict[tuple[str, str, str, str], tuple[Queue, Queue]] = {}
+        """Source, target, contract and database of the target -> queues. Replaced with each change, like `_allowed`."""
 
     # ------------------------------------------------------------------------------------------------------- read
 
@@ -122,14 +124,26 @@ class Catalog:
 
     def known(self, kind: type[Object]) -> list[Object]:
         """All objects of a kind that are known here, sorted by name; Kafka is not asked."""
+        return self.known_in(self.database, kind)
+
+    def known_in(self, database: str, kind: type[Object]) -> list[Object]:
+        """All objects of a kind in a database of this instance, as far as known here, sorted by name."""
         with self._lock:
-            objects = {**BORN_WITH, **self._objects.get(self.database, {})}
+            objects = {**BORN_WITH, **self._objects.get(database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
     def queues(self) -> dict[str, Queue]:
         """Data topic -> queue, for all databases of the instance, as far as known here; Kafka is not asked."""
         with self._lock:
             return {q.topic: q for known in self._objects.values() for q in known.values() if isinstance(q, Queue)}
+
+    def database_of(self, topic: str) -> str | None:
+        """The database that has the queue of this data topic, as far as known here; None for an unknown topic."""
+        with self._lock:
+            for database, known in self._objects.items():
+                if any(isinstance(one, Queue) and one.topic == topic for one in known.values()):
+                    return database
+        return None
 
     def dropped_queue(self, name: str) -> Queue | None:
         """The queue of that name as it was before its last DROP; None if there was none, or it exists again.
@@ -175,23 +189,47 @@ class Catalog:
         """The id of a database of this instance. The database need not exist."""
         return broker_id(self._topic_id(), database)
 
+    def get_in(self, database: str, kind: type[Object], name: str) -> Object:
+        """The object of that name in a database of this instance. Raises as `get`."""
+        if database == self.database:
+            return self.get(kind, name)
+        found = self._known(kind, name, database)
+        if found is None:
+            self.refresh()
+            found = self._known(kind, name, database)
+        if found is None:
+            raise MISSING[kind](
+                f"there is no {kind_of(kind)} {name!r} in database {database!r}; names are compared byte by byte. "
+                f"Connect to that database and create it with broker.admin.{creator_of(kind)}(…)"
+            )
+        return found
+
     def databases(self) -> list[str]:
-        """Names of the databases of this instance that have objects of their own, sorted."""
+        """Names of the databases of this instance that have objects of their own, sorted, after a refresh."""
         self.refresh()
+        return self.known_databases()
+
+    def known_databases(self) -> list[str]:
+        """Names of the databases that have objects of their own, as far as known here, sorted; Kafka is not asked."""
         with self._lock:
             return sorted(name for name, objects in self._objects.items() if name and objects)
 
-    def queues_of(self, from_service: str, to_service: str, contract: str) -> tuple[Queue, Queue]:
-        """Queues of the initiator and of the target. Raises ServiceNotFound, ContractNotFound, QueueNotFound."""
-        ways = self._ways
-        way = ways.get((from_service, to_service, contract))
+    def queues_of(
+        self, from_service: str, to_service: str, contract: str, database: str | None = None
+    ) -> tuple[Queue, Queue]:
+        """Queues of the initiator and of the target, which is in `database`, or else in this one.
+
+        Raises ServiceNotFound, ContractNotFound, QueueNotFound.
+        """
+        ways, there = self._ways, self.database if database is None else database
+        way = ways.get((from_service, to_service, contract, there))
         if way is None:
-            source, target = self.get(Service, from_service), self.get(Service, to_service)
+            source, target = self.get(Service, from_service), self.get_in(there, Service, to_service)
             self.get(Contract, contract)
-            way = self.get(Queue, source.queue), self.get(Queue, target.queue)
+            way = self.get(Queue, source.queue), self.get_in(there, Queue, target.queue)
             if len(ways) >= WAY_ENTRIES_MAX:
                 ways.clear()
-            ways[from_service, to_service, contract] = way
+            ways[from_service, to_service, contract, there] = way
         return way
 
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
@@ -220,7 +258,7 @@ class Catalog:
         allowed.add((contract, role, message_type))
 
     def refresh_every(self, every_s: float = FRESH_EVERY_S) -> None:
-        """Refresh in the background from here on, at least every `every_s` seconds."""
+        """Refresh in the background from now on, at least every `every_s` seconds."""
         with self._lock:
             hurry, self._every_s = every_s < self._every_s, min(every_s, self._every_s)
             if self._keeper is None:
@@ -237,9 +275,9 @@ class Catalog:
             try:
                 self.refresh()
             except TopicMismatch as error:
-                self._log.say(error)
+                self._log.log_problem(error)
             except EXPECTED_ERRORS as error:  # a lookup that needs the journal raises the error itself
-                log.debug("the catalog cannot be read: %s", error)
+                log.debug("the catalog cannot be read from topic %s: %s", catalog_topic(self.instance), error)
             else:
                 self._log.check_settings()
 
@@ -282,9 +320,9 @@ class Catalog:
                 self._log.open()
         return self._log.topic_id
 
-    def _known(self, kind: type[Object], name: str) -> Object | None:
+    def _known(self, kind: type[Object], name: str, database: str | None = None) -> Object | None:
         key = (kind_of(kind), name)
-        found = self._objects.get(self.database, {}).get(key, BORN_WITH.get(key))
+        found = self._objects.get(self.database if database is None else database, {}).get(key, BORN_WITH.get(key))
         return found if isinstance(found, kind) else None
 
     def _fold(self, offset: int, data: bytes) -> None:
@@ -311,6 +349,8 @@ class Catalog:
             objects[key] = value
         self._allowed = set()
         self._ways = {}
+        if isinstance(value if value is not None else known, Service | Queue | Route) or key in BORN_WITH:
+            self.routed_version += 1
 
     def _value(self, known: CatalogObject | None, change: Change) -> CatalogObject | None:
         """The value of an object after a change; None when it is dropped."""

@@ -28,7 +28,7 @@ from konverse.schemas.identifiers import Address, journal_topic
 from .catalog import Catalog
 
 ANSWER_S: Final = 2.0
-"""Longest wait for Kafka to describe topics. Topics without an answer are not taken for gone."""
+"""Longest wait for Kafka to describe topics. A topic without an answer does not count as gone."""
 ANSWER_S_MIN: Final = 0.1
 """Shortest such wait, also when the caller has less time left."""
 
@@ -37,7 +37,7 @@ AGAIN: Final = "was deleted and created again since the queue was created"
 
 
 class Destination(NamedTuple):
-    """A queue as records address it: the data topic, and the tag of the queue's incarnation."""
+    """A queue, as an address names it."""
 
     topic: str
     tag: bytes
@@ -98,7 +98,7 @@ class Destinations:
         self._ids: dict[Destination, bytes] = {}
         """First id found of topics that the catalog does not have, such as the transmission queue's."""
         self.gone: dict[Destination, str] = {}
-        """Destination that receives nothing any more -> the reason, as an error text."""
+        """Destination whose records are no longer received -> the reason, as an error text."""
         self.verified: dict[Address, Reached] = {}
         """Progress to each partition when its topic was last found to belong to its queue."""
         self._told: set[Destination] = set()
@@ -161,19 +161,19 @@ class Destinations:
 
         Returns False when some answers did not arrive in time, or the catalog could not be read. Updates `gone`.
         """
-        return self.learn(self.ask(addresses, timeout_s))
+        return self.apply_answers(self.ask(addresses, timeout_s))
 
     def ask(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> Question:
-        """Ask as `look` does, without waiting. Give the result to `learn`."""
+        """Ask as `refresh` does, without waiting. Give the result to `apply_answers`."""
         asked = {destination_of(address) for address in addresses}
         queues = self._queues()
         topics = {destination.topic for destination in asked}
         journals = {journal_topic(name, queues[name].subscription) for name in topics if name in queues}
-        # journals too; a sender without the right to describe them gets no answer about them, and does without
+        # journals too; they are not checked for a sender without the right to describe them, which gets no answer
         return Question(asked, self._describe(topics | journals, min(timeout_s, ANSWER_S)))
 
-    def learn(self, question: Question) -> bool:
-        """Compare Kafka's answers with the queues, waiting for them if necessary. Returns as `look`."""
+    def apply_answers(self, question: Question) -> bool:
+        """Compare Kafka's answers with the queues, waiting for them if necessary. Returns as `refresh`."""
         asked, found = question.asked, _found(question.answers)
         with self._lock:
             problems = self._problems(asked, found)
@@ -187,7 +187,7 @@ class Destinations:
             self.gone.update(problems)
         return all(map(has_answered, question.answers.values()))
 
-    def means(self, address: Address) -> bool:
+    def is_of_queue(self, address: Address) -> bool:
         """Whether the present queue of this topic has the incarnation that the address names, as far as known."""
         queue = self._queues().get(address.topic)
         return queue is not None and queue.address(0).tag == address.tag
@@ -223,7 +223,7 @@ class Destinations:
                 meant = {topic: self._ids[destination]}
             elif queue.address(0).tag != tag:
                 problems[destination] = (
-                    f"the queue of topic {topic} was dropped and created again: messages on dialogs with the first "
+                    f"the queue of topic {topic} was dropped and created again: messages on dialogs with the former "
                     "queue are never received. End these dialogs, and begin new ones"
                 )
                 continue

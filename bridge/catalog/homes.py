@@ -20,8 +20,8 @@ LATER_S: Final = 5.0
 """Interval at which a queue that services have left is checked for late arrivals."""
 
 
-class Elsewhere(NamedTuple):
-    """Services that have changed their queue, as the catalog has them."""
+class MovedServices(NamedTuple):
+    """Services that have changed their queue, according to the catalog."""
 
     gone: Mapping[str, Queue]
     """Service that has left the queue being read -> its new queue."""
@@ -40,29 +40,31 @@ class Altered:
         self.places: dict[str, Place] = {}
         """Service that has left this queue -> function from a group id to its new address."""
         self._names: dict[str, str] = {}
-        self.see(self.read(), {})
+        self.update(self.read(), {})
 
-    def read(self) -> Elsewhere:
+    def read(self) -> MovedServices:
         """Read the catalog. Raises Unavailable."""
         judge = self._judge
-        return Elsewhere({}, ()) if judge is None else Elsewhere(dict(judge.gone_from(self._queue)), self._left(judge))
+        if judge is None:
+            return MovedServices({}, ())
+        return MovedServices(dict(judge.gone_from(self._queue)), self._left(judge))
 
     def _left(self, judge: CatalogJudge) -> Sequence[Queue]:
         return () if self._look_after is None else judge.left_for(self._queue)
 
-    def see(self, elsewhere: Elsewhere, owners: Mapping[Owner, Mapping[int, Arrival]]) -> None:
-        """Have these owners move the conversations of departed services (`AlteredServices.look`).
+    def update(self, moved: MovedServices, owners: Mapping[Owner, Mapping[int, Arrival]]) -> None:
+        """Have these owners move the conversations of departed services (`AlteredServices.find`).
 
         `owners` gives, per owner, the conversations that had arrived from elsewhere before the catalog was read. Later
         arrivals stay until the next reading.
         """
-        gone = elsewhere.gone
+        gone = moved.gone
         self._names = {service: queue.name for service, queue in gone.items()}
         self.places = {service: partial(place_in, queue) for service, queue in gone.items()}
         for owner, arrivals in owners.items():
-            owner.staging.altering.look(self.places, arrivals)
+            owner.staging.altering.find(self.places, arrivals)
         if self._look_after is not None:
-            for queue in elsewhere.left:
+            for queue in moved.left:
                 self._look_after(queue)
 
     def check(self, service: str) -> None:

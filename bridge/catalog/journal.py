@@ -10,13 +10,14 @@ from typing import Final
 
 from confluent_kafka import Message, Producer
 
-from konverse.bridge.kafka.appending import TopicRecord, append
+from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka, LogTruncated, connect_producer, discard
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, TopicMismatch
 from konverse.schemas.identifiers import catalog_topic
 
@@ -24,7 +25,10 @@ log: Final = logging.getLogger("konverse.catalog")
 
 
 class CatalogLog:
-    """The access of one process to the topic. Not thread-safe: the catalog's lock guards all but `look` and `say`."""
+    """Access of one process to the topic.
+
+    Not thread-safe: the catalog's lock guards all calls but `check_settings` and `say`.
+    """
 
     def __init__(self, kafka: Kafka, instance: str) -> None:
         self._kafka = kafka
@@ -45,7 +49,7 @@ class CatalogLog:
         self._open()
 
     def added(self, position: int) -> Iterator[tuple[list[Message], int]]:
-        """Chunks of records from `position` on, each with the position behind it.
+        """Chunks of records from `position` on, each with the position after it.
 
         Raises TopicMismatch when the topic was deleted, created again or truncated.
         """
@@ -58,7 +62,7 @@ class CatalogLog:
             raise self._lost("was deleted and created again")
         self._first, end = reader.ends(self._topic, 0)
         if end < position:
-            raise self._lost(f"ends at {end} and was read to {position}")
+            raise self._lost(f"ends at {end} although it was read to {position}")
         try:
             yield from reader.read(self._topic, 0, position, end)
         except LogTruncated:
@@ -91,7 +95,7 @@ class CatalogLog:
         self._discard_producer()
         if answer is not None:
             self._check()
-        said = "Kafka gave no answer" if answer is None else f"Kafka says {answer}"
+        said = "Kafka gave no answer" if answer is None else f"Kafka answered {answer}"
         raise OutcomeUnknown(
             f"whether {what} was written is unknown: {said}. Check whether it is there; if not, repeat it"
         )
@@ -105,13 +109,16 @@ class CatalogLog:
         try:
             self._check()
             if self._first:
-                raise self._lost(f"lacks its first {self._first} offsets, so a process that starts now cannot read it")
+                raise self._lost(
+                    f"lacks {counted(self._first, 'offset')} at its beginning, so a process that starts now cannot "
+                    "read it"
+                )
         except TopicMismatch as error:
-            self.say(error)
+            self.log_problem(error)
         except EXPECTED_ERRORS as error:
-            log.debug("the settings of the catalog topic cannot be checked: %s", error)
+            log.debug("the settings of the catalog topic %s cannot be checked: %s", self._topic, error)
 
-    def say(self, problem: TopicMismatch) -> None:
+    def log_problem(self, problem: TopicMismatch) -> None:
         """Log what is wrong with the topic, at most every 30 s."""
         if self._said.due(str(problem)):
             log.error("%s", problem)

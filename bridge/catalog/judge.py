@@ -46,7 +46,7 @@ NOT_EXAMINED: Final = 9704
 """The body could not be validated within the limits of time and memory."""
 
 
-class Demand(NamedTuple):
+class BodyCheck(NamedTuple):
     """The check that a message type demands of bodies."""
 
     validation: Validation
@@ -64,13 +64,13 @@ class Rules(NamedTuple):
     begin: Callable[[Queue, int, Clauses], tuple[bytes, Begin]] | None = None
     """Makes the dialog that a handler begins in a partition; None: handlers may not begin dialogs."""
     look_after: Callable[[Queue], None] | None = None
-    """Takes each former queue of a service that is on the queue being read; None: former queues are left alone."""
+    """Called with each former queue of a service on the queue being read; None: former queues are left alone."""
     catalog: Catalog | None = None
     """Knows the topic ids of destination queues; None: a topic's id is taken from its first description."""
 
 
 class CatalogJudge:
-    """Judges messages for the owners of one reader (implements `konverse.dialog.state.partition.Judge`)."""
+    """Judges messages for the owners of one reader (implements `konverse.dialog.state.partition.AdmissionPolicy`)."""
 
     def __init__(self, catalog: Catalog, validator: Validator, level: int = logging.WARNING) -> None:
         """Verdicts are logged at `level`."""
@@ -78,7 +78,7 @@ class CatalogJudge:
         self._validator = validator
         self._level = level
         self._version = catalog.version
-        self._allowed: dict[tuple[str, str, Role, str], Demand] = {}
+        self._allowed: dict[tuple[str, str, Role, str], BodyCheck] = {}
         """Accepted combination of service, contract, role and message type -> the check of its bodies."""
         self._levels: dict[tuple[str, str, str], int] = {}
         """Priorities by contract, local and remote service."""
@@ -96,38 +96,52 @@ class CatalogJudge:
     def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> Rejection | None:
         """Why the side `role` may not receive this message; None when it may."""
         key = terms.service, terms.contract, role, message_type
-        demand = self._allowed.get(key)
-        if demand is None:
+        body_check = self._allowed.get(key)
+        if body_check is None:
             reason = self._reason(terms, role, message_type)
             if reason:
                 log.log(
                     self._level,
-                    "a message of type %r to service %r is rejected: %d",
+                    "a message of type %r from service %r to service %r under contract %r is rejected with error %d",
                     message_type,
+                    terms.far_service,
                     terms.service,
+                    terms.contract,
                     reason,
                 )
                 return Rejection(reason)
-            demand = self._allowed[key] = self._demand(self._catalog.get(MessageType, message_type))
-        fault, examined = self._look(demand, body)
+            body_check = self._allowed[key] = self._body_check(self._catalog.get(MessageType, message_type))
+        fault, examined = self._look(body_check, body, terms, message_type)
         if not fault:
             return None
-        log.log(self._level, "a message of type %r to service %r is rejected: %s", message_type, terms.service, fault)
-        reason = NO_XML[role] if demand.validation.is_xml else BODY_NOT_VALID
+        log.log(
+            self._level,
+            "a message of type %r from service %r to service %r is rejected: %s",
+            message_type,
+            terms.far_service,
+            terms.service,
+            fault,
+        )
+        reason = NO_XML[role] if body_check.validation.is_xml else BODY_NOT_VALID
         return Rejection.of(reason if examined else NOT_EXAMINED, fault)
 
-    def _demand(self, message_type: MessageType) -> Demand:
+    def _body_check(self, message_type: MessageType) -> BodyCheck:
         rule = rule_of(self._catalog, message_type)
-        return Demand(message_type.validation, None if rule is None else EncodedRule.of(rule))
+        return BodyCheck(message_type.validation, None if rule is None else EncodedRule.of(rule))
 
-    def _look(self, demand: Demand, body: bytes | None) -> BodyFinding:
-        if demand.schema is None:
-            return BodyFinding(fault_of(demand.validation, body))
+    def _look(self, body_check: BodyCheck, body: bytes | None, terms: Terms, message_type: str) -> BodyFinding:
+        if body_check.schema is None:
+            return BodyFinding(fault_of(body_check.validation, body))
         try:
-            return self._validator.validate(demand.schema, body or b"")
+            return self._validator.validate(body_check.schema, body or b"")
         except ValidatorUnavailable as error:  # the partition is claimed again, and its messages are validated again
             if self._unavailable.due():
-                log.error("messages wait, because the validator is unavailable: %s", error)  # noqa: TRY400  # text suffices
+                log.error(  # noqa: TRY400  # text suffices
+                    "messages of type %r to service %r wait, because the validator is unavailable: %s",
+                    message_type,
+                    terms.service,
+                    error,
+                )
             raise
 
     def level(self, contract: str, local_service: str, remote_service: str) -> int:
@@ -148,8 +162,8 @@ class CatalogJudge:
     def has(self, queue: Queue, service: str) -> bool:
         """Whether a service of that name is on this queue, or was before it moved to another one (behaviour 19).
 
-        Reads the catalog again before it says no: a conversation that arrives from another queue has left it after an
-        ALTER SERVICE that this process may not know yet. Raises Unavailable when the catalog cannot be read.
+        Reads the catalog again before it returns False: a conversation may arrive from another queue after an ALTER
+        SERVICE that this process does not know yet. Raises Unavailable when the catalog cannot be read.
         """
         found = self._catalog.find(Service, service)
         if found is not None and queue.name not in (found.queue, *found.queues_before):

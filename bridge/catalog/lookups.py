@@ -9,44 +9,47 @@ from typing import Any
 
 from konverse.routing.classifiers import Classifier
 from konverse.routing.keys.rule import Lookup
-from konverse.schemas.catalog.objects import MessageType, Service, Validation
+from konverse.schemas.catalog.objects import MessageType, Validation
 from konverse.schemas.catalog.routing_tables import RoutingTable
 
 from .catalog import ROUTED_FRESH_EVERY_S, Catalog
+from .network import Network
 
 
-def lookup_of(catalog: Catalog, clock: Callable[[], float] = time.monotonic) -> Lookup:
+def lookup_of(network: Network, clock: Callable[[], float] = time.monotonic) -> Lookup:
     """Lookups of routing tables, services and Avro schemas; each call sees the catalog as it is then."""
-    return Lookup(partial(catalog.get, RoutingTable), _Services(catalog, clock), partial(_avro_schema, catalog))
+    catalog = network.catalog
+    return Lookup(partial(catalog.get, RoutingTable), _Services(network, clock), partial(_avro_schema, catalog))
 
 
 class _Services:
-    """Whether a service exists. Limits refreshes, because message contents may name any number of unknown services."""
+    """Whether a service can be reached. Limits refreshes, because contents may name any number of unknown services."""
 
-    def __init__(self, catalog: Catalog, clock: Callable[[], float]) -> None:
-        self._catalog = catalog
+    def __init__(self, network: Network, clock: Callable[[], float]) -> None:
+        self._network = network
         self._clock = clock
         self._due_s = 0.0
 
     def __call__(self, name: str) -> bool:
-        if self._catalog.get_known(Service, name) is not None:
+        if self._network.reaches(name):
             return True
         now_s = self._clock()
         if now_s < self._due_s:
             return False
         self._due_s = now_s + ROUTED_FRESH_EVERY_S
-        return self._catalog.find(Service, name) is not None
+        self._network.catalog.refresh()
+        return self._network.reaches(name)
 
 
-def bound(catalog: Catalog, classify: Any) -> Any:
-    """A ready `Classifier`, bound to this catalog. A function of the user is returned unchanged.
+def bound(network: Network, classify: Any) -> Any:
+    """Bind a `Classifier` to the catalog of this network; a classifying function of the user is returned unchanged.
 
     Binding makes the catalog refresh several times a second, so that changes by others are noticed quickly.
     """
     if not isinstance(classify, Classifier):
         return classify
-    catalog.refresh_every(ROUTED_FRESH_EVERY_S)
-    return classify.bound(lookup_of(catalog))
+    network.catalog.refresh_every(ROUTED_FRESH_EVERY_S)
+    return classify.bound(lookup_of(network))
 
 
 def _avro_schema(catalog: Catalog, message_type: str) -> str:

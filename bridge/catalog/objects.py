@@ -12,6 +12,7 @@ from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, LOCAL, Route
 from konverse.schemas.catalog.routing_tables import RoutingTable
 from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.catalog.table_entries import Entries
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import (
     ContractNotFound,
     MessageTypeNotFound,
@@ -100,7 +101,7 @@ def differences(found: CatalogObject, wanted: CatalogObject) -> str:
 
 def _said(value: object) -> str:
     if isinstance(value, Entries):
-        return f"with {len(value)} keys"
+        return f"with {counted(len(value), 'key')}"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name!r}: {side.value!r}" for name, side in sorted(value.items())) + "}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`konverse accept-loss`: lets a partition go on that halted because data which its journal needs were deleted."""
+"""`konverse accept-loss`: lets a halted partition continue without the deleted data that its journal needs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from konverse.bridge.admin.loss import Loss, LostConversation
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidState
 
-from .asking import check_answer, confirmed
+from .confirmation import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 
@@ -24,11 +25,11 @@ def accept_loss(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the deleted data that a halted partition needs, ask, and let it go on without them.
+    """List the deleted data that a halted partition needs, ask for confirmation, and let it continue without the data.
 
-    For a partition that halted because waiting data were deleted. Each of its conversations gets Error -9719 on both
-    sides, first the far sides of those that are forgotten. Then the loss is recorded in the journal (LOST). Stop all
-    readers of the queue first. With --json nothing is asked: without --yes it only lists.
+    For a partition that halted because waiting data was deleted. Each of its conversations gets Error -9719 on both
+    sides; the far sides of forgotten conversations get it first. Then the loss is recorded in the journal (LOST). Stop
+    all readers of the queue beforehand. With --json there is no question: without --yes the command only lists.
     """
     if not as_json:
         check_answer("--yes", yes=yes)
@@ -37,7 +38,7 @@ def accept_loss(
         if loss is None:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs: nothing has to be given up, "
-                "and a reader can read it. Far sides that could not be read by an earlier accept-loss are listed by "
+                "and a reader can read it. Far sides that an earlier accept-loss could not read are listed by "
                 "`konverse conversations --leaked`"
             )
         if as_json:
@@ -60,16 +61,17 @@ def _plain(loss: Loss, *, accepted: bool) -> dict[str, Any]:
 
 
 def _show(loss: Loss) -> None:
+    decisions = counted(loss.commits, "decision of the journal depends", "decisions of the journal depend")
     typer.echo(
         f"partition {loss.partition} of queue {loss.queue!r}: the records {loss.first} to {loss.last} are lost. Those "
-        f"before {loss.log_begins} were deleted, and {loss.commits:,} decisions of the journal rest on them"
+        f"before {loss.log_begins} were deleted, and {decisions} on them"
     )
     columns = ("conversation", "side", "service", "talks to", "then")
     rows = [
         (one.conversation, one.role, one.service or "unknown", one.far_service or "unknown", _then(one))
         for one in loss.conversations
     ]
-    print_table(f"{len(rows):,} conversation{'' if len(rows) == 1 else 's'} as far as known", columns, rows)
+    print_table(f"{counted(len(rows), 'conversation')} as far as known", columns, rows)
 
 
 def _then(one: LostConversation) -> str:
@@ -77,4 +79,4 @@ def _then(one: LostConversation) -> str:
         return "is forgotten"
     if not one.waiting:
         return "fails"
-    return f"fails, {one.waiting:,} message{'' if one.waiting == 1 else 's'} given up"
+    return f"fails, {counted(one.waiting, 'message')} given up"

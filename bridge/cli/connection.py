@@ -1,4 +1,4 @@
-"""What all commands share: the options for servers and database, and the connection to them."""
+"""Shared by all commands: the options for servers and database, and the connection to them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def connected(kafka: str | None, *, redis: str | None = None, database: str | No
         except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
             made.set_exception(error)
 
-    # Kafka's client does not return before its timeout, not even on Ctrl-C. Only a daemon thread can be left in it.
+    # Kafka's client does not return before its timeout, not even on Ctrl-C. Only a daemon thread can be abandoned.
     threading.Thread(target=connect, name="konverse-connect", daemon=True).start()
     try:
         return made.result(SILENT_S)

@@ -14,11 +14,12 @@ import typer
 
 from konverse.bridge.admin.leaks import SILENT_S, ConversationSide, Leaked
 from konverse.bridge.broker import Broker
-from konverse.bridge.views.listing import View
+from konverse.bridge.views.view_result import View
 from konverse.dialog.state.transitions import State
 from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.counting import counted
 
-from .asking import check_answer, confirmed
+from .confirmation import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 from .times import seconds
@@ -28,7 +29,7 @@ STATES: Final = tuple(state.code for state in State if state is not State.CLOSED
 
 
 class Filter(NamedTuple):
-    """Which sides are wanted."""
+    """The criteria for sides to list."""
 
     queue: str | None
     service: str | None
@@ -37,7 +38,7 @@ class Filter(NamedTuple):
     def check(self, broker: Broker) -> None:
         """Raise QueueNotFound, ServiceNotFound, or typer.BadParameter for an unknown state."""
         if self.state is not None and self.state not in STATES:
-            raise typer.BadParameter(f"{self.state!r} is none of {', '.join(STATES)}", param_hint="--state")
+            raise typer.BadParameter(f"{self.state!r} is not one of {', '.join(STATES)}", param_hint="--state")
         if self.queue is not None:
             broker.catalog.get(Queue, self.queue)
         if self.service is not None:
@@ -69,7 +70,7 @@ def conversations(
     """List the sides of conversations; with --leaked those left open by mistake, why, and what to do.
 
     The logs are read, without disturbing the owners; Redis is not needed. With --end workers of `konverse run` end the
-    listed conversations WITH CLEANUP: both sides are dropped with all unread messages, and neither is told.
+    listed conversations WITH CLEANUP: both sides are dropped with all unread messages, without notifying either.
     """
     if (end or older_than is not None) and not leaked:
         raise typer.BadParameter(
@@ -86,7 +87,7 @@ def conversations(
             return
         found = _only(wanted, broker.operations.leaked(older_than=older_than_s, queue=queue))
         if not as_json:
-            _tell(found)
+            _print_leaked(found)
         ended = _end(broker, found, timeout, yes=yes) if end and found else []
     if as_json:
         print_json([_plain(one) | ({"ended": one.conversation in ended} if end else {}) for one in found])
@@ -104,14 +105,14 @@ def _list(found: View[ConversationSide], *, as_json: bool) -> None:
     else:
         columns = ("conversation", "side", "state", "unread", "service", "in")
         print_table(
-            _count(len(found), "side", " of conversations"),
+            f"{counted(len(found), 'side')} of conversations",
             columns,
             (
                 (one.conversation, _short(one), one.state, one.unread, one.service, f"{one.queue}/{one.partition}")
                 for one in found[:ROWS_SHOWN]
             ),
         )
-        _tell_of_more(len(found))
+        _print_more(len(found))
     for line in unseen(found):
         typer.echo(line, err=as_json)
 
@@ -120,11 +121,11 @@ def _short(side: ConversationSide) -> str:
     return "init" if side.role == "initiator" else side.role
 
 
-def _tell(found: View[Leaked]) -> None:
+def _print_leaked(found: View[Leaked]) -> None:
     """Print each leaked conversation, its sides, why each is leaked, and what to do."""
     causes = Counter(one.cause for one in found)
-    counted = ", ".join(f"{count:,} {cause}" for cause, count in causes.most_common())
-    typer.echo(_count(len(found), "forgotten side", " of conversations") + (f": {counted}" if counted else ""))
+    each = ", ".join(f"{count:,} {cause}" for cause, count in causes.most_common())
+    typer.echo(f"{counted(len(found), 'forgotten side')} of conversations" + (f": {each}" if each else ""))
     for conversation, sides in _by_conversation(found[:ROWS_SHOWN]):
         typer.echo(str(conversation))
         for one in sides:
@@ -132,10 +133,10 @@ def _tell(found: View[Leaked]) -> None:
             typer.echo(f"  {one.role} {one.service}, {one.state}, in {where}")
             typer.echo(f"    {one.why}")
             typer.echo(f"    {one.remedy}")
-    _tell_of_more(len(found))
+    _print_more(len(found))
 
 
-def _tell_of_more(count: int) -> None:
+def _print_more(count: int) -> None:
     if count > ROWS_SHOWN:
         typer.echo(f"… and {count - ROWS_SHOWN:,} more; --json prints all")
 
@@ -148,20 +149,16 @@ def _by_conversation(found: Iterable[Leaked]) -> Iterator[tuple[UUID, Iterator[L
 def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, yes: bool) -> list[UUID]:
     """Ask, end the conversations, and return the ids of those that were ended."""
     count, unread = len({one.conversation for one in found}), sum(one.unread for one in found)
-    what = _count(count, "conversation") + (f", and drop {_count(unread, 'unread message')}" if unread else "")
+    what = counted(count, "conversation") + (f", and drop {counted(unread, 'unread message')}" if unread else "")
     if not confirmed(f"End {what}?", yes=yes):
         typer.echo("nothing is ended", err=True)
         return []
     ended = broker.operations.end_leaked(found, timeout=timeout_s)
     passed = count - len(ended)
-    typer.echo(f"{_count(len(ended), 'conversation')} ended", err=True)
+    typer.echo(f"{counted(len(ended), 'conversation')} ended", err=True)
     if passed:
-        typer.echo(f"{_count(passed, 'conversation')} passed over because of activity since the listing", err=True)
+        typer.echo(f"{counted(passed, 'conversation')} left open because of activity since the listing", err=True)
     return ended
-
-
-def _count(number: int, what: str, more: str = "") -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}{more}"
 
 
 def _plain(side: ConversationSide) -> dict[str, Any]:

@@ -11,9 +11,8 @@ import typer
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.lookups import bound
 from konverse.routing.classifiers import Classifier, Explanation, parse
-from konverse.schemas.catalog.objects import Service
 from konverse.schemas.catalog.table_entries import Target
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import InvalidSettings, NotSupportedYet, ServiceNotFound
 from konverse.schemas.limits import BODY_BYTES_MAX
 
 from .connection import AsJson, Database, Kafka, connected
@@ -60,7 +59,7 @@ def explain(
     made = _classifier(classifier, table, schema)
     read = _Message(message_type, _body(message), [], _Dialog(None if key is None else key.encode()))
     with connected(kafka, database=database) as broker:
-        found: Explanation = bound(broker.catalog, made).explain(read)
+        found: Explanation = bound(broker.network, made).explain(read)
         where = _where(broker, found)
     if as_json:
         print_json(_plain(made, found, where))
@@ -107,8 +106,11 @@ def _where(broker: Broker, found: Explanation) -> str:
     service, instance = found.decision
     if instance not in {None, str(broker.catalog.broker_id)}:
         return f"in broker instance {instance}"
-    known = broker.catalog.find(Service, service) is not None
-    return "" if known else f"there is none in database {broker.database!r}"
+    try:
+        database = broker.network.service(service).database
+    except (ServiceNotFound, NotSupportedYet) as error:
+        return str(error)
+    return "" if database == broker.database else f"in database {database!r}"
 
 
 def _plain(classifier: Classifier, found: Explanation, where: str) -> dict[str, Any]:

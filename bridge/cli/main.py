@@ -22,6 +22,7 @@ from .conversations import conversations
 from .explain import explain
 from .operate import end, error_broker_conversations, resume, skip, suspend, suspended
 from .output import escape_unknown_characters, failures_of_output, hinders_output
+from .route import route
 from .router import router
 from .routing_table import table
 from .run import run
@@ -78,7 +79,7 @@ class KonverseGroup(TyperGroup):
 
 
 def _remedies(error: KonverseError) -> list[str]:
-    """Advice on an error: which option to check, and what other packages' command modules advise (`remedy`)."""
+    """Advice on an error: which option to check, and the advice of other packages' command modules (`remedy`)."""
     own = [text for kind, text in _OPTIONS.items() if isinstance(error, kind)]
     found = (getattr(sys.modules[command.module], "remedy", None) for command in entry_points(group=COMMANDS))
     return own + [text for remedy in found if remedy is not None and (text := remedy(error))]
@@ -125,6 +126,7 @@ app.command("accept-loss")(accept_loss)
 app.command("end")(end)
 app.command("transmit")(transmit)
 router.command("explain")(explain)
+app.add_typer(route, name="route")
 app.add_typer(router, name="router")
 app.add_typer(table, name="table")
 

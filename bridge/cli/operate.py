@@ -1,4 +1,4 @@
-"""`konverse suspended`, `suspend`, `resume`, `skip` and `end`: what an operator does about conversations."""
+"""`konverse suspended`, `suspend`, `resume`, `skip` and `end`: commands of operators for conversations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from konverse.bridge.admin.instructions import Suspended
+from konverse.schemas.counting import counted
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
@@ -38,7 +39,7 @@ def suspended(
         return
     columns = ("conversation", "in", "attempts", "age", "unread", "last error")
     print_table(
-        f"{len(found):,} suspended conversation{'' if len(found) == 1 else 's'}",
+        counted(len(found), "suspended conversation"),
         columns,
         (
             (one.conversation, f"{one.queue}/{one.partition}", one.attempts, age(one.age_s), one.unread, one.reason)
@@ -47,7 +48,7 @@ def suspended(
     )
     if found:
         typer.echo(
-            "konverse resume, skip or end CONVERSATION lets it go on; several go on with\n"
+            "konverse resume, skip or end CONVERSATION lets it continue. To resume several:\n"
             "konverse resume --all --reason TEXT, or --older-than TIME"
         )
 
@@ -123,7 +124,7 @@ def resume(
         return
     for one in found:
         typer.echo(f"{one.conversation} is resumed")
-    typer.echo(f"{len(found):,} suspended conversation{'' if len(found) == 1 else 's'} resumed")
+    typer.echo(f"{counted(len(found), 'suspended conversation')} resumed")
 
 
 def skip(
@@ -159,7 +160,7 @@ def end(
     """End a conversation; with --error the other side receives the error.
 
     If both sides live in the database, the suspended one is ended, or both if none is suspended; --queue chooses one.
-    Use --cleanup when the other side is gone for good.
+    Use --cleanup when the other side is gone for good. A side in another database needs a call with its --database.
 
     The owner of its partition does this after the transaction that holds the group; the command returns when it is
     committed.
@@ -179,10 +180,10 @@ def error_broker_conversations(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Fail every open conversation of a database: both sides receive Error -9719, and end.
+    """Fail every open conversation of a database: both sides receive Error -9719, and must still be ended.
 
-    For a database whose logs were restored from a copy. The owners of the conversations do it.
+    For a database whose logs were restored from a backup. The owners of the conversations do it.
     """
     with opened(kafka, database=database) as broker:
         found = broker.operations.error_broker_conversations(queue=queue, timeout=timeout)
-    typer.echo(f"{found:,} conversation{'' if found == 1 else 's'} failed")
+    typer.echo(f"{counted(found, 'conversation')} failed")

@@ -15,11 +15,11 @@ import typer
 from konverse.bridge.runtime.exit_codes import BROKEN_PIPE, FAILED
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a disk, to be mended outside of konverse."""
+"""Disk errors, to be fixed outside konverse."""
 
 
 def escape_unknown_characters() -> None:
-    """Print characters that the terminal's encoding does not have as escapes: a backslash, u and their number."""
+    """Print characters that the terminal's encoding does not have as escapes: a backslash, u and their code point."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from konverse.bridge.router.figures import Figures, read_figures
 from konverse.routing.routed import Routed
+from konverse.schemas.counting import counted
 
 from .connection import Database, Kafka, RedisUrl, connected
 from .tables import Page
@@ -37,7 +38,7 @@ class Flow(NamedTuple):
     per_s: dict[str, float]
     """Target -> messages per second."""
     messages_per_s: float
-    """Messages that were received and dealt with, per second."""
+    """Messages received and handled per second."""
 
 
 @router.command("watch")
@@ -52,8 +53,8 @@ def watch(  # noqa: PLR0917  # the options of a command
 ) -> None:
     """Show the traffic of a router: messages per second and in total for each target, and the latest failures.
 
-    The figures are totals of all its processes since they were started, as they write them to Redis each second. On a
-    terminal this is a picture, else one line per reading, until Ctrl-C.
+    The figures are totals of all its processes since they were started. The processes write them to Redis each second.
+    On a terminal this is a picture, else one line per reading, until Ctrl-C.
     """
     with connected(kafka, redis=redis_url, database=database) as broker:
         flows = _flows(lambda: read_figures(broker, service), every, count)
@@ -82,7 +83,7 @@ def _flows(look: Callable[[], Figures], every_s: float, count: int | None) -> It
 
 
 def flow_of(before: Figures | None, now: Figures) -> Flow:
-    """The traffic since the last reading. Rates are never below 0, also when a process has gone since then."""
+    """The traffic since the last reading. Rates are never below 0, even if a process has ended since then."""
     seconds = 0.0 if before is None else (now.at_ms - before.at_ms) / 1_000
     if before is None or seconds <= 0:
         return Flow(now, {}, 0.0)
@@ -98,8 +99,8 @@ def line(service: str, flow: Flow) -> str:
         f"{name} {count:,} (+{flow.per_s.get(name, 0):,.0f}/s)" for name, count in sorted(routed.targets.items())
     )
     text = (
-        f"{service}: {_processes(flow)}, {routed.messages:,} messages (+{flow.messages_per_s:,.0f}/s), "
-        f"{routed.replied:,} replies, {routed.rejected:,} rejected, {routed.failed:,} failed; "
+        f"{service}: {_processes(flow)}, {counted(routed.messages, 'message')} (+{flow.messages_per_s:,.0f}/s), "
+        f"{counted(routed.replied, 'reply', 'replies')}, {routed.rejected:,} rejected, {routed.failed:,} failed; "
         f"{targets or 'no target yet'}"
     )
     errors = flow.figures.last_errors
@@ -109,7 +110,8 @@ def line(service: str, flow: Flow) -> str:
 def picture(service: str, flow: Flow, width: int) -> Group:
     """The traffic as a picture: a bar for each target in proportion to its rate, if there is room for bars."""
     figures = flow.figures
-    title = Text(f"{service}   {_processes(flow)}   {figures.routed.messages:,} messages, {flow.messages_per_s:,.0f}/s")
+    messages = counted(figures.routed.messages, "message")
+    title = Text(f"{service}   {_processes(flow)}   {messages}, {flow.messages_per_s:,.0f}/s")
     rows = [(name, f"{total:,}", flow.per_s.get(name, 0.0)) for name, total in sorted(figures.routed.targets.items())]
     room = width - max((cell_len(name) for name, _, _ in rows), default=0) - NUMBERS_CHARACTERS
     shown = _bars(rows, min(BAR_CHARACTERS, room)) if room >= 0 else Text("\n".join(map(_in_lines, rows)))
@@ -145,8 +147,7 @@ _COUNTS: Final = ("forwarded", "followed", "replied", "redirected", "rejected", 
 
 
 def _processes(flow: Flow) -> str:
-    count = flow.figures.processes
-    return f"{count} process{'' if count == 1 else 'es'}"
+    return counted(flow.figures.processes, "process", "processes")
 
 
 def _plain(service: str, flow: Flow) -> dict[str, Any]:

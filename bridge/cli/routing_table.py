@@ -14,6 +14,7 @@ import typer
 
 from konverse.schemas.catalog.routing_tables import RoutingTable
 from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidRoute, InvalidSettings
 
 from .connection import AsJson, Database, Kafka, connected
@@ -52,7 +53,7 @@ def create(
     wanted = _entries(entries, file)
     with connected(kafka, database=database) as broker:
         made = broker.admin.create_routing_table(name, wanted, default=_default(default), routers=routers or [])
-    _say(made, "is created")
+    _print_change(made, "is created")
 
 
 @table.command("set")
@@ -75,7 +76,7 @@ def set_entries(
         made = broker.admin.alter_routing_table(
             name, set=wanted, default=_default(default), without_default=no_default, routers=routers or None
         )
-    _say(made, "is changed")
+    _print_change(made, "is changed")
 
 
 @table.command("remove")
@@ -88,7 +89,7 @@ def remove(
     """Remove entries of a routing table."""
     with connected(kafka, database=database) as broker:
         made = broker.admin.alter_routing_table(name, remove=keys)
-    _say(made, "is changed")
+    _print_change(made, "is changed")
 
 
 @table.command("show")
@@ -109,7 +110,7 @@ def show(
         print_json(_plain(found, entries))
         return
     shown = list(entries.items())[:ROWS_SHOWN]
-    title = f"{name}, version {found.version}: {_keys(len(found.entries))}"
+    title = f"{name}, version {found.version}: {counted(len(found.entries), 'key')}"
     print_table(title, _COLUMNS, ((each, target.service, target.broker_instance or "") for each, target in shown))
     if len(entries) > ROWS_SHOWN:
         typer.echo(f"… and {len(entries) - ROWS_SHOWN:,} more; --json prints all")
@@ -126,12 +127,8 @@ def drop(name: Name, kafka: Kafka = None, database: Database = None) -> None:
     typer.echo(f"routing table {name!r} is dropped")
 
 
-def _say(made: RoutingTable, what: str) -> None:
-    typer.echo(f"routing table {made.name!r} {what}: version {made.version}, {_keys(len(made.entries))}")
-
-
-def _keys(count: int) -> str:
-    return f"{count:,} key{'' if count == 1 else 's'}"
+def _print_change(made: RoutingTable, what: str) -> None:
+    typer.echo(f"routing table {made.name!r} {what}: version {made.version}, {counted(len(made.entries), 'key')}")
 
 
 def _said(target: Target | None) -> str:
@@ -151,7 +148,7 @@ def _plain(found: RoutingTable, entries: dict[str, Target]) -> dict[str, Any]:
 
 
 def _of(target: Target) -> str | dict[str, str]:
-    """A target as files have it: only its name, unless it has a broker instance."""
+    """A target in the format of files: only its name, unless it has a broker instance."""
     instance = target.broker_instance
     return target.service if instance is None else {"service": target.service, "broker_instance": instance}
 
@@ -168,7 +165,7 @@ def _target(text: str) -> Target:
 
 
 def _entries(given: Iterable[str] | None, file: str | None) -> dict[str, Target]:
-    """Entries of the command line and of a file. A key given twice is refused: one of its entries would be lost."""
+    """Entries of the command line and of a file. A key given twice is an error: one of its entries would be lost."""
     found: dict[str, Target] = {}
     for key, target in [*_pairs(given or ()), *(_from_file(file) if file is not None else ())]:
         if key in found:
@@ -181,7 +178,7 @@ def _pairs(given: Iterable[str]) -> Iterable[tuple[str, Target]]:
     for text in given:
         key, equals, service = text.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{text!r} is no KEY=SERVICE")
+            raise typer.BadParameter(f"{text!r} is not of the form KEY=SERVICE")
         yield key, _target(service)
 
 
@@ -191,16 +188,16 @@ def _from_file(place: str) -> list[tuple[str, Target]]:
     except OSError as error:
         raise InvalidSettings(f"{place} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise InvalidSettings(f"{place} is no UTF-8: {error.reason} at byte {error.start}") from None
+        raise InvalidSettings(f"{place} is not encoded in UTF-8: {error.reason} at byte {error.start}") from None
     return _from_json(place, text) if text.lstrip().startswith("{") else _from_csv(place, text)
 
 
 def _from_json(place: str, text: str) -> list[tuple[str, Target]]:
-    """Parse an object of keys and services, or what `show --json` prints."""
+    """Parse an object of keys and services, or the output of `show --json`."""
     try:
         data: Any = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
-        raise InvalidSettings(f"{place} is no JSON document: {error}") from None
+        raise InvalidSettings(f"{place} is not a JSON document: {error}") from None
     inner = dict(data).get("entries")
     rows = inner if isinstance(inner, _Pairs) else data
     return [(key, _of_json(place, key, value)) for key, value in rows]

@@ -9,7 +9,7 @@ import typer
 
 
 class ReaderUnit(StrEnum):
-    """What `max_readers` counts."""
+    """The unit that `max_readers` counts."""
 
     THREADS = "threads"
     PROCESSES = "processes"
@@ -42,7 +42,7 @@ def run(
     log_to_stderr(as_json=as_json)
     if not (loaded.activations or loaded.routers):
         raise InvalidSettings(
-            f"{app} answers no queue; write @{app.partition(':')[2]}.activate(queue) over a handler, or "
+            f"{app} has no handlers and no routers; write @{app.partition(':')[2]}.activate(queue) over a handler, or "
             f"@{app.partition(':')[2]}.router(service) over a classifier"
         )
     job = Job(app, None, exit_when_drained, grace, as_json)

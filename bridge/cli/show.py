@@ -1,4 +1,4 @@
-"""`konverse view QUEUE` and `konverse view ID`: what Redis shows of them. `konverse list`: the catalog."""
+"""`konverse view QUEUE` and `konverse view ID`: their state, from Redis. `konverse list`: the catalog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.redis.client import reading
 from konverse.bridge.redis.view import Header, ViewStore
 from konverse.bridge.runtime.arguments import did_you_mean
-from konverse.bridge.views.reading_state import ReadingState, said_of_forged
+from konverse.bridge.views.reading_state import ReadingState, describe_forged, describe_stuck
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.owner.view import ViewRow
 from konverse.dialog.state.endpoint import NO_TIME
@@ -24,6 +24,7 @@ from konverse.schemas.catalog.priorities import BrokerPriority
 from konverse.schemas.catalog.routes import NEVER, Route
 from konverse.schemas.catalog.routing_tables import RoutingTable
 from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound, QueueNotFound
 
 from .connection import AsJson, Database, Kafka, opened
@@ -35,10 +36,10 @@ Where = tuple[str, int]
 
 
 def show(broker: Broker, what: str, *, as_json: bool) -> None:
-    """Print what Redis shows of a queue, by its name, or of a conversation, by its id.
+    """Print the state of a queue, given its name, or of a conversation, given its id, from the view in Redis.
 
-    Whether the queue has a reader, and how much waits for one, is read from the journals. The rest is only the view:
-    where it is missing, the owner of the partition writes it again.
+    Only whether the queue has a reader, and how much waits for one, is read from the journals. Where the view is
+    missing, the owner of the partition writes it again.
     """
     try:
         conversation = _conversation(what)
@@ -57,7 +58,7 @@ def list_catalog(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was created in a database: message types, contracts, queues, services, routes, tables, priorities."""
+    """List the objects of a database: message types, contracts, queues, services, routes, tables, priorities."""
     with opened(kafka, database=database) as broker:
         catalog = broker.catalog
         found: dict[str, list[dict[str, Any]]] = {
@@ -150,7 +151,7 @@ def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, ViewRow]]:
 
 
 def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState], *, as_json: bool) -> None:
-    """Print a queue; `store` is None without Redis: then only what the journals say is printed."""
+    """Print a queue. Without Redis `store` is None, and only the state in the journals is printed."""
     partitions = range(queue.partitions)
     headers = [store.header(number) if store else None for number in partitions]
     rows = [((queue.name, number), row) for number in partitions for row in (store.rows(number) if store else ())]
@@ -162,12 +163,14 @@ def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState
         cells = ((n, *_header_cells(headers[n], states[n]), states[n].waiting) for n in partitions)
         print_table(f"Queue {queue.name}", columns, cells)
         for number in partitions:
+            if states[number].stuck:
+                typer.echo(f"{queue.name}/{number}: {describe_stuck(states[number])}")
             for line in _no_reader(states[number]):
                 typer.echo(f"{queue.name}/{number}: {line}")
             if states[number].held_up:
                 typer.echo(f"{queue.name}/{number}: {states[number].held_up}")
             if states[number].forged:
-                said = said_of_forged(states[number].forged, states[number].forged_at)
+                said = describe_forged(states[number].forged, states[number].forged_at)
                 typer.echo(f"{queue.name}/{number}: {said}")
         if store:
             _print_rows(rows)
@@ -188,7 +191,7 @@ def _no_reader(state: ReadingState) -> Iterator[str]:
     if state.reader:
         return
     since = f"since {state.since:%Y-%m-%d %H:%M:%S} UTC" if state.since else "there never was one"
-    yield f"NO READER, {since}; {state.waiting:,} offsets wait"
+    yield f"NO READER, {since}; {counted(state.waiting, 'offset waits', 'offsets wait')}"
     if state.silent:
         yield f"its owner has written nothing for {state.silent_s:,.0f} s, and is dead"
 
@@ -199,6 +202,8 @@ def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, 
         "owner": state.owner.hex() if state.reader else None,
         "reader": state.reader,
         "since": state.since.isoformat() if state.since else None,
+        "silent_s": round(state.silent_s, 3) if state.last_write_ms else None,
+        "stuck": state.stuck,
         "waiting": state.waiting,
         "held_up": state.held_up or None,
         "forged": state.forged,
@@ -214,10 +219,10 @@ def _show_rows(rows: list[tuple[Where, ViewRow]], *, as_json: bool) -> None:
 
 
 def _print_rows(rows: list[tuple[Where, ViewRow]]) -> None:
-    """Print rows with the whole conversation id, to be copied, and without some fields that --json has."""
+    """Print rows with the whole conversation id, so that it can be copied; some fields are only in --json."""
     columns = ("conversation", "side", "state", "sent", "received", "unread", "in")
     print_table(
-        f"{len(rows):,} conversation endpoint{'' if len(rows) == 1 else 's'}",
+        counted(len(rows), "conversation endpoint"),
         columns,
         (
             (

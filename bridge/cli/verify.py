@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import entry_points
 from typing import Annotated, Any, Final
@@ -11,12 +12,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.redis.client import connect_redis, reading
 from konverse.bridge.runtime.exit_codes import FAILED
 from konverse.bridge.verifier.check import KINDS, Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Judged, Verification, Views
 from konverse.bridge.verifier.view import read_view
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
 from .connection import AsJson, Database, Kafka, RedisUrl, opened
@@ -27,7 +30,7 @@ COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", 
 """Columns of the table: properties of `PartitionVerdict`."""
 
 WAITING: Final = "waiting_offsets"
-"""Property of `PartitionVerdict`: how much of the partition was not judged."""
+"""Property of `PartitionVerdict`: the number of data offsets that were not judged."""
 
 RARE: Final = {
     "void": "void journal {records}",
@@ -49,6 +52,9 @@ def verify(
         datetime | None, typer.Option(help="Begin at the last snapshot before this time (local) of each partition.")
     ] = None,
     *,
+    all_databases: Annotated[
+        bool, typer.Option("--all-databases", help="Verify the queues of all databases of the instance.")
+    ] = False,
     spark: Annotated[bool, typer.Option("--spark", help="Have Spark read the partitions in parallel.")] = False,
     master: Annotated[
         str | None, typer.Option(help="Spark's master for --spark; default: all cores of this machine.")
@@ -58,15 +64,18 @@ def verify(
     """Read the logs of queues and prove or refute: each message once, in order, none missing, every output delivered.
 
     A second implementation of the protocol does this; it shares nothing with the first but the record layouts. The
-    system may work meanwhile. If Redis is configured, its view is compared as well; if Redis does not answer and was
+    system may keep working. If Redis is configured, its view is compared as well; if Redis does not answer and was
     not named by --redis, a warning is printed and only the logs are verified. Exit code 1: refuted; 7: incomplete,
     because an open transaction of another producer holds up a log.
     """
+    if all_databases and queues:
+        raise typer.BadParameter("all queues of all databases are verified: name none", param_hint="--all-databases")
     with opened(kafka, redis=redis_url, database=database) as broker:
-        named = [broker.catalog.get(Queue, name) for name in dict.fromkeys(queues or ())]
-        chosen = named or broker.catalog.all(Queue)
+        names = _chosen(broker.catalog, queues or [], all_databases=all_databases)
+        chosen = [*names]
         if not chosen:
-            raise QueueNotFound(f"database {broker.database!r} has nothing to verify")
+            where = "no database of the instance" if all_databases else f"database {broker.database!r}"
+            raise QueueNotFound(f"{where} has {'a queue' if all_databases else 'nothing'} to verify")
         chosen += [queue for queue in [broker.operations.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
         since_ms = None if since is None else _milliseconds(since)
@@ -77,20 +86,29 @@ def verify(
     if as_json:
         print_json({"view_compared": views is not None, **_as_dict(verdicts, findings, stalled)})
     else:
-        _print(chosen, verdicts, findings, stalled)
+        _print({queue.topic: names.get(queue, queue.name) for queue in chosen}, verdicts, findings, stalled)
     if findings or stalled:
         raise typer.Exit(1 if findings else FAILED)
+
+
+def _chosen(catalog: Catalog, queues: Sequence[str], *, all_databases: bool) -> dict[Queue, str]:
+    """The queues to verify, each with the name that is printed."""
+    if all_databases:
+        databases = catalog.databases()
+        return {queue: f"{name}/{queue.name}" for name in databases for queue in catalog.known_in(name, Queue)}
+    named = [catalog.get(Queue, name) for name in dict.fromkeys(queues)]
+    return {queue: queue.name for queue in named or catalog.all(Queue)}
 
 
 def _milliseconds(since: datetime) -> int:
     try:
         return round(since.timestamp() * 1_000)
     except (ValueError, OverflowError):
-        raise typer.BadParameter(f"{since:%Y-%m-%d} is no time of a log", param_hint="--since") from None
+        raise typer.BadParameter(f"{since:%Y-%m-%d} is not a possible time of a record", param_hint="--since") from None
 
 
 def _spread(master: str | None) -> Judged:
-    """Load the function that has Spark judge partitions. It is found by name, as bridge imports nothing above it."""
+    """Load the function that has Spark judge partitions. It is an entry point, as `bridge` cannot import `spark`."""
     (found,) = entry_points(group="konverse.verifiers", name="spark")
     judged: Judged = found.load()(master)
     return judged
@@ -143,16 +161,23 @@ def _begins_at(verdict: PartitionVerdict) -> int:
     return 0 if start is None else start.end.ingest_to
 
 
-def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list[Finding], stalled: list[str]) -> None:
+def _not_judged(offsets: int) -> str:
+    left = counted(offsets, "offset that no owner has ingested was", "offsets that no owner has ingested were")
+    return f"{left} not judged"
+
+
+def _print(
+    names: Mapping[str, str], verdicts: list[PartitionVerdict], findings: list[Finding], stalled: list[str]
+) -> None:
+    """Print verdicts. `names` gives the printed name of the queue of each data topic."""
     console = Page()
-    names = {queue.topic: queue.name for queue in queues}
     rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
     print_table("What the logs say", ("partition", *COUNTED), rows)
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
         if verdict.place.start is not None:
             typer.echo(f"{name}: the state before record {_begins_at(verdict):,} is taken from a snapshot, unverified")
         if verdict.waiting_offsets:
-            typer.echo(f"{name}: {verdict.waiting_offsets:,} offsets wait that no owner has ingested")
+            typer.echo(f"{name}: {_not_judged(verdict.waiting_offsets)}")
         for rare, meaning in RARE.items():
             count = getattr(verdict, rare)
             if count:
@@ -165,14 +190,14 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
         console.print(f"and {len(findings) - FINDINGS_SHOWN} more; --json has all of them")
     waiting = sum(verdict.waiting_offsets for verdict in verdicts)
     if findings:
-        console.print(f"REFUTED: {len(findings)} finding{'' if len(findings) == 1 else 's'}", style="bold red")
+        console.print(f"REFUTED: {counted(len(findings), 'finding')}", style="bold red")
     elif stalled:
         console.print(
             "NOT WHOLE: verified up to the open transactions; records after them were not judged", style="yellow"
         )
     elif waiting:
         console.print(
-            f"Verified up to what owners have ingested; {waiting:,} offsets that no owner has ingested were not judged",
+            f"Verified up to what owners have ingested; {_not_judged(waiting)}",
             style="yellow",
         )
     else:

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.views.listing import View
+from konverse.bridge.views.view_result import View
 from konverse.bridge.views.views import COLUMNS
+from konverse.schemas.counting import counted
 
 from .connection import Database, Kafka, RedisUrl, opened
 from .show import show
@@ -71,17 +72,17 @@ def view(
     database: Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON; for a view, one line per row")] = False,
 ) -> None:
-    """Show one of Service Broker's views, or what Redis shows of a queue or of a conversation.
+    """Show one of Service Broker's views, or the state of a queue or of a conversation from Redis.
 
     The views: conversation_endpoints, conversation_groups, contents (of a queue), transmission_queue, databases,
     services, service_queues, service_contracts, service_message_types, service_contract_message_usages,
     service_contract_usages, service_queue_usages, routes, conversation_priorities. They come from Redis where it holds
-    the columns that are shown, else from the logs; a line below the table tells which, with --json on standard error.
+    the columns that are shown, else from the logs; a line below the table says which, with --json on standard error.
     Nothing is consumed.
     """
     if what not in COLUMNS:
         if queue or columns or where:
-            raise typer.BadParameter(f"{what} is no view: --queue, --columns and --where are for {', '.join(COLUMNS)}")
+            raise typer.BadParameter(f"{what} is not a view: --queue, --columns, --where are for {', '.join(COLUMNS)}")
         with opened(kafka, redis=redis_url, database=database) as broker:
             show(broker, what, as_json=as_json)
         return
@@ -102,36 +103,32 @@ def view(
 def _condition(text: str) -> tuple[str, str]:
     column, equals, value = text.partition("=")
     if not equals:
-        raise typer.BadParameter(f"{text!r} is no COLUMN=VALUE", param_hint="--where")
+        raise typer.BadParameter(f"{text!r} is not of the form COLUMN=VALUE", param_hint="--where")
     return column.strip(), {"true": "1", "false": "0"}.get(value.lower(), value)
 
 
 def _print(wanted: Selection, found: View[Any]) -> None:
     cells = ([_text(getattr(row, name)) for name in wanted.columns] for row in found[:ROWS_SHOWN])
-    print_table(f"{wanted.name}: {len(found):,} row{'' if len(found) == 1 else 's'}", wanted.columns, cells)
+    print_table(f"{wanted.name}: {counted(len(found), 'row')}", wanted.columns, cells)
     if len(found) > ROWS_SHOWN:
         typer.echo(f"… and {len(found) - ROWS_SHOWN:,} more; --json prints all")
 
 
 def _origins(found: View[Any]) -> Iterable[str]:
-    """Lines that tell where the rows come from."""
+    """Lines that name the sources of the rows."""
     redis = sum(source.from_redis for source in found.sources)
     if redis:
-        yield f"{_partitions(redis)} from Redis"
+        yield f"{counted(redis, 'partition')} from Redis"
     for reason, count in Counter(source.reason for source in found.sources if not source.from_redis).items():
-        yield f"{_partitions(count)} folded from the logs{': ' if reason else ''}{reason}"
+        yield f"{counted(count, 'partition')} folded from the logs{': ' if reason else ''}{reason}"
     yield from unseen(found)
 
 
 def unseen(found: View[Any]) -> Iterable[str]:
-    """A line that tells how much data was not read."""
+    """A line with the number of offsets that were not read, if any."""
     offsets = sum(source.unseen for source in found.sources)
     if offsets:
-        yield f"{offsets:,} offsets of data that no owner has ingested were not read"
-
-
-def _partitions(count: int) -> str:
-    return f"{count:,} partition{'' if count == 1 else 's'}"
+        yield f"not read: {counted(offsets, 'offset')} of data that no owner has ingested"
 
 
 def _plain(value: object) -> object:

@@ -16,6 +16,7 @@ from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.partition import Partition
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown
 from konverse.schemas.identifiers import Address
 
@@ -34,7 +35,7 @@ class AdoptedConversation(NamedTuple):
     """A conversation that another session began and this one has taken over."""
 
     dialog: Dialog
-    """Takes messages only when `standing` is OPEN; `bounced` and `end` work in any case."""
+    """Accepts messages only when `standing` is OPEN; `bounced` and `end` work in any case."""
     standing: FoundState
 
 
@@ -56,13 +57,13 @@ class Adopter:
 
         `wanted` has the BEGIN DIALOG clauses and the id of each conversation. Its home must have ingested the BEGIN
         already (`bridge.client.pool.takeover.find_leftovers` waits for that); otherwise the conversation is NOT_BEGUN.
-        The session that opened a conversation and every session heard on it are found and closed, so a sender that
-        still lives is stopped. `writers` are further sessions that may have sent. On return, the mailboxes hold every
-        message that Kafka had acknowledged and that was not received. Transactions that the former sender committed are
-        not waited for.
+        The session that opened a conversation and every session whose records were ingested on it are found and closed,
+        so a sender that still lives is stopped. `writers` are further sessions that may have sent. On return, the
+        mailboxes hold every message that Kafka had acknowledged and that was not received. This does not wait for
+        transactions that the former sender committed.
 
         Raises BadInput for a conversation that is given twice or was begun with other clauses, OutcomeUnknown when
-        owners do not answer within `timeout_s` (to call again does no harm), SessionTakenOver when this session was
+        owners do not answer within `timeout_s` (calling again is harmless), SessionTakenOver when this session was
         closed meanwhile, QueueNotFound.
         """
         deadline = time.monotonic() + timeout_s
@@ -73,17 +74,18 @@ class Adopter:
             cases.append(adopting.AdoptRequest(prepared.conversation, prepared.begin, one.returning))
             placed.append(prepared.placed)
         if len({case.conversation for case in cases}) < len(cases):
-            raise BadInput("a conversation is adopted once; name each of them once")
+            raise BadInput("a conversation is given twice; name each of them once")
         machine = self._decided(lambda session: Adoption(session, cases, writers))
         while before := machine.addresses:
             for address in before:
-                self._tell(machine, address, deadline - time.monotonic())
+                self._report(machine, address, deadline - time.monotonic())
             if machine.addresses != before:
                 continue
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"the owner of {before[0].topic}/{before[0].partition} has not closed the former senders of "
-                    f"{len(cases)} conversations within {timeout_s} s. Its workers may be down; adopt them again later"
+                    f"{counted(len(cases), 'conversation')} within {timeout_s} s. Its workers may be down; try "
+                    "again later"
                 )
             time.sleep(POLL_S)
         found = self._decided(lambda _session: machine.finish())
@@ -92,11 +94,11 @@ class Adopter:
             for (staged, standing), at, one in zip(found, placed, wanted, strict=True)
         ]
 
-    def _tell(self, machine: Adoption, address: Address, timeout_s: float) -> None:
-        """Tell the machine the present state of a partition."""
+    def _report(self, machine: Adoption, address: Address, timeout_s: float) -> None:
+        """Pass the present state of a partition to the state machine."""
 
         def question(state: Partition) -> bool:
-            self._sender.apply_news(lambda _session: machine.hear(state))
+            self._sender.apply_news(lambda _session: machine.read(state))
             return True
 
         self._sender.wait_for_id()  # before the question, which runs while the reader or the follower is locked
@@ -104,7 +106,7 @@ class Adopter:
             self._mailboxes.ask(address, question, keep_up=True, timeout_s=timeout_s)
 
     def _decided(self, call: Callable[[Session], Result]) -> Result:
-        """The result of a call that has the session to itself."""
+        """The result of a call that has exclusive use of the session."""
         results: list[Result] = []
 
         def decide(session: Session) -> list[Produce]:

@@ -1,7 +1,8 @@
 """BEGIN DIALOG: checks the clauses against the catalog, and makes the BEGIN block with all addresses.
 
 A client's dialog may have its home in any partition of the initiator's queue. A handler's dialog has it in the
-partition that the handler reads.
+partition that the handler reads. The target is a queue of the database that the routes choose (`Network.place`). This
+choice is final: the BEGIN block names the partition, so later changes of routes concern later dialogs (N28).
 """
 
 from __future__ import annotations
@@ -9,30 +10,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final, NamedTuple
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.homes import place_in
+from konverse.bridge.catalog.network import Network
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.ids import random_id
 from konverse.bridge.runtime.settings import Settings
-from konverse.dialog.rules.reused_ids import refusal
 from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.received import Clauses
 from konverse.routing.loops import with_hops
 from konverse.routing.partitioning import choose_home, choose_partition
-from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.catalog.priorities import BrokerPriority, level_of
-from konverse.schemas.errors import (
-    BadInput,
-    ConversationOver,
-    ForeignGroup,
-    InvalidSettings,
-    InvalidState,
-    NotSupportedYet,
-    ServiceNotFound,
-)
+from konverse.schemas.errors import BadInput, ConversationOver, ForeignGroup, InvalidSettings
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX, ROUTER_HOPS_MAX
 from konverse.schemas.timeouts import milliseconds
@@ -59,8 +53,6 @@ class BeginClauses(NamedTuple):
     broker_instance: uuid.UUID | str | None = None
     encryption: bool = False
     returning: bool = False
-    anew: bool = False
-    """Begin the conversation even if an earlier one with this id is over."""
     own_id: bool = False
     """konverse chose the id, so it is never used again."""
 
@@ -76,7 +68,7 @@ class Prepared(NamedTuple):
 
 
 def begin_block(
-    settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: BeginClauses
+    settings: Settings, network: Network, owned: Callable[[Queue], AbstractSet[int]], wanted: BeginClauses
 ) -> Prepared:
     """Conversation id and addresses of a client's dialog.
 
@@ -86,26 +78,25 @@ def begin_block(
     NotSupportedYet.
     """
     from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime, *_ = wanted
-    if wanted.anew and conversation_id is None:
-        raise InvalidSettings(
-            "`anew` needs a conversation_id, and none was given: without one every dialog is a new one"
-        )
     if wanted.encryption and not settings.encrypted:
         raise InvalidSettings(
             "ENCRYPTION ON needs a TLS connection to Kafka, which encrypts all conversations in transit: connect with "
             "client={'security.protocol': 'ssl', …}, or leave `encryption` out"
         )
-    broker_instance = _instance(catalog, wanted)
+    catalog = network.catalog
+    broker_id = _broker_id(catalog.broker_id, wanted.broker_instance)
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
     if related_to is not None and wanted_group is not None:
-        raise InvalidSettings("a dialog is related to another dialog, or put into a group by its id, not both")
-    placed, (home, far) = _placed(catalog, from_service, to_service, contract)
+        raise InvalidSettings("a dialog takes its group from `related_to` or from `group`: give one, not both")
     conversation = random_id() if conversation_id is None else conversation_id.bytes
+    placed, (home, far) = network.placed(
+        to_service, broker_id, conversation, partial(_placed, catalog, from_service, to_service, contract)
+    )
     if related_to is not None:
         group, home_address = related_to.begin.group, related_to.begin.home
         if related_to.begin.from_service != from_service:
             raise ForeignGroup(
-                f"the related dialog is one of service {related_to.begin.from_service!r}, not of {from_service!r}: "
+                f"the related dialog belongs to service {related_to.begin.from_service!r}, not to {from_service!r}: "
                 "a conversation group belongs to one service"
             )
         if related_to.staged.placed != placed:  # ALTER SERVICE changed the queue, and the group moves with it
@@ -116,61 +107,48 @@ def begin_block(
         near = owned(home) if anywhere else frozenset[int]()
         home_address = home.address(choose_home(group, home.partitions, frozenset(near)))
     begin = _begin(from_service, to_service, contract, home_address, far, group, key)
-    begin = begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
+    begin = begin._replace(lifetime_ms=lifetime_ms, broker_instance=None if broker_id is None else str(broker_id))
     level = level_of(catalog.known(BrokerPriority), contract, from_service, to_service)
     named = conversation_id is not None and not wanted.own_id
-    return Prepared(conversation, begin, placed, BeginOptions(wanted.returning, named, wanted.anew, level))
+    return Prepared(conversation, begin, placed, BeginOptions(wanted.returning, named, level))
 
 
 def check_not_over(readers: Readers, prepared: Prepared) -> None:
-    """Raise what the home says against the begin, if a reader of this process owns it: see `refusal`."""
-    conversation, begin, _, manner = prepared
+    """Raise the home's objection to the begin, if it has one and a reader of this process owns it."""
+    conversation, begin, *_ = prepared
 
-    def question(home: Partition) -> ConversationOver | InvalidState | None:
-        return refusal(home, conversation, anew=manner.anew)
+    def question(home: Partition) -> ConversationOver | None:
+        return home.named.refusal(conversation)
 
     for error in readers.answers(begin.home, question):
         if error is not None:
             raise error
 
 
-def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[int, tuple[Queue, Queue]]:
-    """`Catalog.placed` of the initiator's service, and the queues of initiator and target, all of one moment."""
+def _placed(
+    catalog: Catalog, from_service: str, to_service: str, contract: str, database: str
+) -> tuple[int, tuple[Queue, Queue]]:
+    """`Catalog.placed` of the initiator's service, and the queues of initiator and target, consistent with it."""
     while True:
         placed = catalog.placed(from_service)
-        queues = catalog.queues_of(from_service, to_service, contract)
+        queues = catalog.queues_of(from_service, to_service, contract, database)
         if placed == catalog.placed(from_service):
             return placed, queues
 
 
-def _instance(catalog: Catalog, wanted: BeginClauses) -> str | None:
-    """The broker id of this database when `broker_instance` was given, which must name it (behaviours 42, 134)."""
-    named = wanted.broker_instance
-    if named is None:
-        return None
-    own = catalog.broker_id
-    if named != CURRENT_DATABASE:
-        try:
-            same = uuid.UUID(str(named)) == own
-        except ValueError:
-            raise BadInput(
-                f"{named!r} is no broker instance; give the id of a database, or {CURRENT_DATABASE!r}"
-            ) from None
-        if not same:
-            raise NotSupportedYet(
-                f"broker instance {named} is not database {catalog.database!r}, whose id is {own}: dialogs do not "
-                "leave their database yet"
-            )
-    if catalog.find(Service, wanted.to_service) is None:
-        raise ServiceNotFound(
-            f"database {catalog.database!r}, which was named as the broker instance, has no service "
-            f"{wanted.to_service!r}; names are compared byte by byte",
-            8490,
-        )
-    return str(own)
+def _broker_id(own: uuid.UUID, named: uuid.UUID | str | None) -> uuid.UUID | None:
+    """The broker id that a dialog names (behaviours 42, 134). Raises BadInput."""
+    if named is None or named == CURRENT_DATABASE:
+        return None if named is None else own
+    try:
+        return uuid.UUID(str(named))
+    except ValueError:
+        raise BadInput(
+            f"{named!r} is not a broker instance; give the id of a database, or {CURRENT_DATABASE!r}"
+        ) from None
 
 
-def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses) -> tuple[bytes, Begin]:
+def begin_here(network: Network, queue: Queue, partition: int, clauses: Clauses) -> tuple[bytes, Begin]:
     """Conversation id and BEGIN block of a handler's dialog, whose home is the partition that the handler reads.
 
     Raises BadInput, ServiceNotFound (8423), ContractNotFound (8425); InvalidSettings for a key that is too long, and
@@ -178,13 +156,14 @@ def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses)
     """
     _check_clauses(clauses)
     from_service, to_service, contract, group, key, lifetime_ms, hops = clauses
-    home, far = catalog.queues_of(from_service, to_service, contract)
+    conversation = with_hops(random_id(), hops) if hops else random_id()
+    queues_of = partial(network.catalog.queues_of, from_service, to_service, contract)
+    home, far = network.placed(to_service, None, conversation, queues_of)
     if home.topic != queue.topic:
         raise InvalidSettings(
-            f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: the "
-            "answers come to the queue of the service. Begin from a service of this queue, or use `broker.begin_dialog`"
+            f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: "
+            "replies go to the queue of the service. Begin from a service of this queue, or use `broker.begin_dialog`"
         )
-    conversation = with_hops(random_id(), hops) if hops else random_id()
     address = home.address(partition)
     begin = _begin(from_service, to_service, contract, address, far, group or conversation, key)
     return conversation, begin._replace(lifetime_ms=lifetime_ms)
@@ -195,16 +174,16 @@ def _check_clauses(clauses: Clauses) -> None:
     for name in ("from_service", "to_service", "contract"):
         value = getattr(clauses, name)
         if not isinstance(value, str):
-            raise BadInput(f"begin: argument {name!r} is a name, a text, not {value!r}")
+            raise BadInput(f"begin: argument {name!r} must be a name (str), not {value!r}")
     key: object = clauses.key
     if not isinstance(key, bytes | None):
-        raise BadInput(f"begin: argument 'key' is bytes, not {key!r}; encode it first")
+        raise BadInput(f"begin: argument 'key' must be bytes, not {key!r}; encode it first")
     hops: object = clauses.hops
     if not (isinstance(hops, int) and 0 <= hops <= ROUTER_HOPS_MAX):
-        raise BadInput(f"begin: argument 'hops' is a number of routers, 0 to {ROUTER_HOPS_MAX}, not {hops!r}")
+        raise BadInput(f"begin: argument 'hops' must be a number of routers, 0 to {ROUTER_HOPS_MAX}, not {hops!r}")
 
 
-def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
+def _begin(  # noqa: PLR0913, PLR0917  # the fields of a BEGIN
     from_service: str, to_service: str, contract: str, home: Address, far: Queue, group: bytes, key: bytes | None
 ) -> Begin:
     if key is not None and len(key) > KEY_BYTES_MAX:
@@ -219,6 +198,6 @@ def check_same(dialog: Dialog, wanted: BeginClauses) -> Dialog:
     if (known.from_service, known.to_service, known.contract, returning) != (*wanted[:3], wanted.returning):
         raise BadInput(
             f"conversation {dialog.id} was begun from {known.from_service!r} to {known.to_service!r} "
-            f"under {known.contract!r}, {'' if returning else 'not '}returning; give another id"
+            f"under {known.contract!r}, as a {'' if returning else 'non-'}returning dialog; give another id"
         )
     return dialog

@@ -28,8 +28,8 @@ from .transmission import Transmission, ensure_queue
 class Client:
     """Writes for one broker. Its sender and its transmission queue are opened when they are first needed.
 
-    Thread-safe. Two locks: `_opening` is held while Kafka is asked for what a sender needs, and taken before `_lock`,
-    which guards the objects to close and is never held while waiting for Kafka.
+    Thread-safe. Two locks: `_opening` is held while the sender or the queue is opened, which waits for Kafka; it is
+    taken before `_lock`, which guards the objects to close and is never held while waiting for Kafka.
     """
 
     def __init__(self, connection: Connection, readers: Readers) -> None:
@@ -38,7 +38,7 @@ class Client:
         self._sessions: Final = Sessions(connection.kafka, connection.topics, connection.catalog)
         self.fire_and_forget: Final = FireAndForget(readers)
         self.mailboxes: Final = Mailboxes(connection.kafka, connection.catalog, readers)
-        self._begin_block = partial(begin_block, connection.settings, connection.catalog, self._owned)
+        self._begin_block = partial(begin_block, connection.settings, connection.network, self._owned)
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.sender: Sender | None = None
@@ -116,8 +116,8 @@ class Client:
         return self._readers.owned(queue.topic)
 
     def close(self) -> None:
-        """Deliver everything that was sent, and close the session. Call it when `check_open` raises already."""
-        with self._lock:  # an `open_sender` that checked before is done, one that checks later raises
+        """Deliver everything that was sent, and close the session. Call it only when `check_open` already raises."""
+        with self._lock:  # an `open_sender` that has passed its check is done; a later one raises
             sender, transmission = self.sender, self._transmission
         with ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
             if transmission is not None:
@@ -128,7 +128,7 @@ class Client:
                 exits.callback(transmission.settle)
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self.mailboxes.after_fork()
         if self.sender is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.network import Network
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.runtime.settings import Settings
@@ -21,6 +22,8 @@ class Connection:
     kafka: Kafka
     topics: Topics
     catalog: Catalog
+    network: Network
+    """Routes of the catalog's database."""
     validator: Validator
     check_open: Callable[[], None]
     """Raises BrokerClosed after the broker was closed or its process forked."""

@@ -40,7 +40,7 @@ class BouncedMessage:
 
     @property
     def body(self) -> bytes:
-        """Body."""
+        """Empty when the message has none."""
         return self._bounced.body or b""
 
     @property
@@ -57,13 +57,13 @@ class BouncedMessage:
     def confirm(self) -> None:
         """Remove the message from the mailbox: the application has dealt with it. Returns at once.
 
-        Only the first call of `confirm` or `redirect` counts; a later one changes nothing. Raises QueueFull when too
-        many records to the home wait for Kafka.
+        Only the first call of `confirm` or `redirect` has an effect. Raises QueueFull when too many records to the home
+        wait for Kafka.
         """
         self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
 
     def redirect(self, to_dialog: Dialog) -> None:
-        """Send the message on another dialog with the same home, behind that dialog's messages so far. Returns at once.
+        """Send the message on another dialog with the same home, after that dialog's messages so far. Returns at once.
 
         The home moves the message in one step, so it is received once, whatever crashes and however often this is
         called. Messages leave in the order of the calls. Later messages of the new dialog wait until the home reports
@@ -77,7 +77,7 @@ class BouncedMessage:
         staged = getattr(to_dialog, "_staged", None)
         if staged is None or staged is self._staged:
             raise BadInput(
-                f"a message that came back is redirected to another dialog of this broker, not to {to_dialog!r}"
+                f"a message that came back can be redirected to another dialog of this broker, not to {to_dialog!r}"
             )
         if self._sender is not to_dialog._sender or self._staged.begin.home != staged.begin.home:  # noqa: SLF001
             raise InvalidState(
@@ -124,9 +124,9 @@ class Dialog:
     def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
         """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
-        The number is -1 when messages were redirected to this dialog: how many came before is not known here. Raises
+        The number is -1 when messages were redirected to this dialog: it is not known here how many. Raises
         MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size, ConversationEnded
-        after an end, QueueFull when Kafka takes nothing for `send_timeout_s`, TopicMismatch when a topic was found to
+        after an end, QueueFull when Kafka accepts nothing for `send_timeout_s`, TopicMismatch when a topic was found to
         be deleted or created again. When it raises, nothing was written. Behaviours 44 to 52.
         """
         staged = self._staged
@@ -142,7 +142,7 @@ class Dialog:
 
     @checked
     def flush(self, timeout_s: Seconds | None = None) -> None:
-        """Return when every message sent so far is in the target's log; messages that others send later come behind.
+        """Return when every message sent so far is in the target's log, ahead of any that others send later.
 
         Raises OutcomeUnknown when Kafka does not answer for `timeout_s` seconds (default: the setting
         `send_timeout_s`), or when no owner of the transmission queue sends a transaction's messages in that time.
@@ -152,7 +152,7 @@ class Dialog:
 
     @checked
     def finish(self) -> None:
-        """Tell the peer that nothing more comes from this side, and go on receiving (half-close).
+        """Tell the peer that this side will send no more, and continue to receive (half-close).
 
         Messages sent before are received; messages that others send on this side later come back. A second call
         changes nothing. Raises ConversationEnded after an end, QueueFull as `send`.
@@ -172,7 +172,7 @@ class Dialog:
 
     @checked
     def cancel_timer(self) -> None:
-        """Cancel the timer of this side. A DialogTimer that already waits is still received.
+        """Cancel the timer of this side. A DialogTimer that is already in the queue is still received.
 
         Raises TimerRefused when this side was ended (8458), QueueFull and TopicMismatch as `send`.
         """
@@ -218,8 +218,8 @@ def check_type(message_type: object) -> None:
     """Raise BadInput for a message type that is not a string."""
     if not isinstance(message_type, str):
         raise BadInput(
-            f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "
-            "`send`, the body is the second, or `body=`"
+            f"message_type must be a str, not {type(message_type).__name__}; it comes before the body. To send without "
+            "a message type, pass body=…"
         )
 
 

@@ -10,14 +10,14 @@ from konverse.schemas.identifiers import Role
 
 
 class FireAndForget:
-    """Examines dialogs when a broker's clients end them; sending a message costs nothing."""
+    """Examines a dialog when a client of the broker ends it, so that sends cost nothing extra."""
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
         self._read: set[str] = set()
 
     def reads(self, topic: str) -> None:
-        """A reader of this process receives from the queue with this data topic, now or until it was closed."""
+        """Note that a reader of this process receives, or has received, from the queue with this data topic."""
         self._read.add(topic)
 
     def examine(self, dialog: SessionDialog, *, sends: bool = False) -> None:
@@ -31,7 +31,7 @@ class FireAndForget:
             warn(dialog.begin)
 
     def _heard(self, dialog: SessionDialog) -> bool:
-        """Whether something was received on the dialog, or may have been."""
+        """Whether a message was received on the dialog, or may have been."""
         home = dialog.begin.home
 
         def received(state: Partition) -> bool:

@@ -35,12 +35,12 @@ class _Home:
         """Used by the reading thread only."""
         self.questions: list[tuple[Question, Future[Any]]] = []
         self.read = False
-        """A reading thread runs."""
+        """Whether a reading thread runs."""
         self.used_at = 0.0
 
 
 class Homes:
-    """The homes that were asked lately. Thread-safe."""
+    """The homes that were asked recently. Thread-safe."""
 
     def __init__(self, follow: Callable[[Address], Follower]) -> None:
         self._follow = follow
@@ -118,7 +118,7 @@ class Homes:
             _close(home)
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         self._closed = True
 

@@ -1,4 +1,4 @@
-"""Messages that came back: reads the mailboxes at the dialogs' homes, and confirms or redirects their messages.
+"""Bounced messages: reads the mailboxes at the dialogs' homes, and confirms or redirects their messages.
 
 When a reader of this process owns the home's partition, the reader's state answers; otherwise the home's journal is
 read. A background thread asks homes until every redirected message has arrived, because later messages of the dialog
@@ -48,7 +48,7 @@ _ANSWERED: Final = Future[Any]()
 _ANSWERED.set_result(None)
 
 CLOSE_S: Final = 10.0
-"""On close, wait this long for redirected messages to arrive, so that the messages behind them can leave."""
+"""On close, wait this long for redirected messages to arrive, so that the messages after them can be sent."""
 
 
 class Mailboxes:
@@ -74,7 +74,7 @@ class Mailboxes:
         """Bounced messages of a dialog that its session may decide about; waits up to `timeout_s` for the first one."""
         deadline = time.monotonic() + timeout_s
         while True:
-            found, _ = self.look(
+            found, _ = self.read(
                 sender,
                 dialog.begin.home,
                 lambda one: one.conversation == dialog.conversation,
@@ -85,7 +85,7 @@ class Mailboxes:
                 return found
             time.sleep(POLL_S)
 
-    def look(
+    def read(
         self,
         sender: Sender,
         home: Address,
@@ -96,34 +96,34 @@ class Mailboxes:
     ) -> tuple[list[Bounced], Any]:
         """The `wanted` messages in a home's mailbox that the session may decide about, and the answer to `question`.
 
-        Both are of the same state of the home. If that state says that a destination refuses the session's present id,
+        Both come from one state of the home. If that state says that a destination refuses the session's present id,
         the session takes another one. Raises the errors of `ask`.
         """
         session = sender.session
         ids = session.ids
 
-        def read(state: Partition) -> tuple[bool, list[Bounced], Any]:
-            self._tell_of_forgeries(forgeries_told(state, ids, [*session.lanes]))
+        def read_state(state: Partition) -> tuple[bool, list[Bounced], Any]:
+            self._log_forgeries(forgeries_told(state, ids, [*session.lanes]))
             return needs_another_id(session, state), self._decisions.offered(state, session, wanted), question(state)
 
-        shut_out, found, answer = self.ask(home, read, keep_up=True, timeout_s=timeout_s)
+        shut_out, found, answer = self.ask(home, read_state, keep_up=True, timeout_s=timeout_s)
         if shut_out:
-            sender.doubt()
+            sender.replace_id()
         return found, answer
 
-    def _tell_of_forgeries(self, told: Iterable[Notice]) -> None:
+    def _log_forgeries(self, notices: Iterable[Notice]) -> None:
         """Log each forgery once."""
-        for notice in told:
+        for notice in notices:
             if (notice.writer, notice.at) not in self._forged:
                 self._forged.add((notice.writer, notice.at))
                 log.error("%s", alarm_of_session(notice))
 
     def confirm(self, sender: Sender, dialog: SessionDialog, bounce: BounceId) -> None:
-        """CONFIRM."""
+        """Send the home a CONFIRM for a bounced message."""
         sender.decide(lambda session: self._decisions.confirm(session, dialog, bounce))
 
     def redirect(self, sender: Sender, to: SessionDialog, bounced: Bounced) -> None:
-        """REDIRECT."""
+        """Send the home a REDIRECT of a bounced message to the dialog `to`."""
         self._catalog.check_send(to.begin.contract, Role.INITIATOR, bounced.message_type)
         sender.decide(lambda session: self._decisions.redirect(session, to, bounced.id))
         self._sender = sender
@@ -144,7 +144,7 @@ class Mailboxes:
         except TimeoutError:
             answer.cancel()
             raise KafkaUnavailable(
-                f"{home.topic}/{home.partition} was not read to its end within {wait_s:g} s; reading goes on, ask again"
+                f"{home.topic}/{home.partition} was not read to its end within {wait_s:g} s. Reading goes on; try again"
             ) from None
 
     def _asked(self, home: Address, question: Question, *, keep_up: bool) -> Future[Any]:
@@ -173,7 +173,7 @@ class Mailboxes:
                 self._thread = in_background("konverse-mailboxes", self._run)
 
     def _run(self) -> None:
-        """Ask homes while redirected messages have not arrived: all homes at once, each answers when it can."""
+        """While redirected messages have not arrived, ask all homes at the same time; each answers when it can."""
         answers: dict[Address, Future[Any]] = {}
         again_at: dict[Address, float] = {}
         while not self._closed:
@@ -184,21 +184,26 @@ class Mailboxes:
                     continue
                 try:
                     answers.pop(home, _ANSWERED).result()
-                    answers[home] = self._tell(dialog)
+                    answers[home] = self._read_home(dialog)
                 except BrokerClosed:
                     return
                 except EXPECTED_ERRORS as error:
-                    log.warning("cannot check whether redirected messages have arrived, retrying: %s", error)
+                    log.warning(
+                        "cannot check in %s/%d whether redirected messages have arrived, retrying: %s",
+                        home.topic,
+                        home.partition,
+                        error,
+                    )
                     again_at[home] = time.monotonic() + RETRY_S
             self._awaken.wait(POLL_S if awaited else REST_S)
             self._awaken.clear()
 
-    def _tell(self, dialog: SessionDialog) -> Future[Any]:
+    def _read_home(self, dialog: SessionDialog) -> Future[Any]:
         sender = self._sender
         assert sender is not None
 
         def question(home: Partition) -> bool:
-            sender.apply_news(lambda session: session.home_says(home))
+            sender.apply_news(lambda session: session.read_home(home))
             return True
 
         sender.wait_for_id()  # before the question, which runs while the reader or the follower is locked
@@ -211,7 +216,7 @@ class Mailboxes:
         return {dialog.begin.home: dialog for dialog in self._sender.redirecting}
 
     def close(self) -> None:
-        """Wait up to `CLOSE_S` for redirected messages that others wait behind, then stop."""
+        """Wait up to `CLOSE_S` for redirected messages for which later messages wait, then stop."""
         deadline = time.monotonic() + CLOSE_S
         while any(dialog.held for dialog in self._awaited().values()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -222,7 +227,7 @@ class Mailboxes:
         self._homes.close()
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock = threading.Lock()
         self._homes.after_fork()

@@ -1,7 +1,7 @@
 """Finds out whether the messages of a sender that is gone were received (protocol.md section 5, `outcome`).
 
-`Inquiry` asks each destination to close the former session, and reads from its journal where it was closed: records
-below that counter were received, the others never will be.
+`Inquiry` asks each destination to close the former session, and reads from the destination's journal at which counter
+it was closed: records below that counter were received, the others never will be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import Message, Producer
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.kafka.appending import TopicRecord, append
+from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
@@ -50,11 +50,17 @@ ASK_S_MIN: Final = 2.0
 
 
 def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
-    """The queue of an address, or the transmission queue; QueueNotFound when it was dropped or created again."""
-    transmits = address.topic == transmission_topic(catalog.instance)
-    for queue in [find_queue(kafka, catalog.instance)] if transmits else catalog.all(Queue):
-        if queue is not None and queue.topic == address.topic and queue.address(address.partition) == address:
-            return queue
+    """The queue of an address, in any database of the instance, or the transmission queue.
+
+    Raises QueueNotFound when it was dropped or created again.
+    """
+    if address.topic == transmission_topic(catalog.instance):
+        queue = find_queue(kafka, catalog.instance)
+    else:
+        catalog.refresh()
+        queue = catalog.queues().get(address.topic)
+    if queue is not None and queue.address(address.partition) == address:
+        return queue
     raise QueueNotFound(f"the queue on topic {address.topic} to which these messages were sent no longer exists")
 
 
@@ -81,7 +87,7 @@ class Sessions:
     def outcome(self, token: bytes, own: Session | None, timeout_s: float | None) -> Outcome:
         """See `broker.outcome`; `own` is the session of this connection."""
         if own is not None and any(one.writer in own.ids for one in opened(token).sent):
-            raise BadInput("this broker has sent these messages and sends them again by itself: flush once more")
+            raise BadInput("this broker sent these messages and resends them by itself: call flush again")
         timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
         return Inquiry(self._kafka, self.ids, self._catalog).run(token, timeout_s)
 
@@ -119,7 +125,7 @@ class Inquiry:
                     break
                 if time.monotonic() > deadline:
                     raise OutcomeUnknown(
-                        f"the owner of {asking.addresses[0].topic} has not taken the question within {timeout_s} s. "
+                        f"the owner of {asking.addresses[0].topic} has not processed the query within {timeout_s} s. "
                         "Its workers may be down; ask again later",
                         token,
                     )
@@ -132,7 +138,7 @@ class Inquiry:
         return outcome
 
     def _there(self, token: Token) -> Token:
-        """The token; without its transmission queue when that was dropped, since no message comes from there then."""
+        """The token; without its transmission queue when that was dropped, since no message can come from there."""
         if token.transmission is not None:
             try:
                 queue_at(self._kafka, self._catalog, token.transmission)
@@ -145,12 +151,12 @@ class Inquiry:
         if following is None:
             following = self._following[address] = follow(self._kafka, self._catalog, address)
             self._exits.callback(following.close)
-        with suppress(KafkaUnavailable):  # then the caller sees the state as it was read before
+        with suppress(KafkaUnavailable):  # the caller then sees the state as last read
             following.catch_up(max(1.0, deadline - time.monotonic()))
         return following
 
     def _write(self, address: Address, record: Handed, deadline: float) -> None:
-        """Append a CLOSE_WRITER record, again if it is not acknowledged: a duplicate does no harm."""
+        """Append a CLOSE_WRITER record until it is acknowledged: a duplicate does no harm."""
         header, key, value = record
         queue_at(self._kafka, self._catalog, address)
         while True:

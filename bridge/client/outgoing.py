@@ -1,4 +1,4 @@
-"""Undelivered messages as rows of `sys.transmission_queue`, wherever on their way they are."""
+"""Undelivered messages, at any stage of their delivery, as rows of `sys.transmission_queue`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.dialog.state.endpoint import Endpoint
+from konverse.schemas.counting import counted
 from konverse.schemas.identifiers import Role
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.system_messages import END_DIALOG, ERROR
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind
 
-SAID: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.END_CALL)
+APPLICATION_KINDS: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.END_CALL)
 """Records that an application sent. Control records of konverse are not shown in the view."""
+
+
+_UNKNOWN: Final = (None, None, None, DEFAULT_LEVEL, None)
 
 
 class Names(NamedTuple):
@@ -23,11 +27,14 @@ class Names(NamedTuple):
     contract: str
     level: int = DEFAULT_LEVEL
     """Priority of the sending side, known once its endpoint exists."""
+    broker_instance: str | None = None
+    """The broker id that BEGIN DIALOG named, where the BEGIN is known."""
 
     @classmethod
     def of(cls, begin: Begin) -> Names:
         """The names of the initiator's side."""
-        return cls(begin.from_service, begin.to_service, begin.contract)
+        names = begin.from_service, begin.to_service, begin.contract
+        return cls(*names, broker_instance=begin.broker_instance)
 
     @classmethod
     def at(cls, endpoint: Endpoint) -> Names:
@@ -42,7 +49,7 @@ class Outgoing(NamedTuple):
     role: Role
     """The sending side."""
     kind: Kind
-    """One of `SAID`."""
+    """One of `APPLICATION_KINDS`."""
     message_type: str
     sequence: int
     """NO_SEQUENCE when none is known yet."""
@@ -58,12 +65,12 @@ class Outgoing(NamedTuple):
 
     def row(self, names: Names | None) -> TransmissionQueueRow:
         """The row of the view; `names` is used when the record itself has none."""
-        service, far_service, contract, level = self.names or names or (None, None, None, DEFAULT_LEVEL)
+        service, far_service, contract, level, broker_instance = self.names or names or _UNKNOWN
         ends = self.kind is not Kind.MESSAGE
         return TransmissionQueueRow(
             UUID(bytes=self.conversation),
             far_service,
-            None,
+            broker_instance,
             service,
             contract,
             None if self.sequence == NO_SEQUENCE else self.sequence,
@@ -88,7 +95,7 @@ class TransmissionQueueRow(NamedTuple):
     to_service_name: str | None
     """None, like the next columns, when the conversation is forgotten or lives in another database."""
     to_broker_instance: str | None
-    """None: none was named."""
+    """The broker id that the dialog names; None: it names none, or the record does not tell."""
     from_service_name: str | None
     service_contract_name: str | None
     message_sequence_number: int | None
@@ -103,9 +110,11 @@ class TransmissionQueueRow(NamedTuple):
     priority: int
 
     def __repr__(self) -> str:
-        return _told(self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body)
+        return describe_message(
+            self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body
+        )
 
 
-def _told(message_type: str, sequence: int | None, conversation: UUID, body: bytes) -> str:
+def describe_message(message_type: str, sequence: int | None, conversation: UUID, body: bytes) -> str:
     """A description of a message for logs, without its body."""
-    return f"<{message_type} #{sequence} of {conversation}, {len(body)} bytes>"
+    return f"<{message_type} #{sequence} of {conversation}, {counted(len(body), 'byte')}>"

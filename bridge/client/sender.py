@@ -1,6 +1,6 @@
-"""The sender of a process: takes the calls of all application threads. `SessionProducer` carries the records to Kafka.
+"""The sender of a process: handles the calls of all application threads. `SessionProducer` writes records to Kafka.
 
-The sender also takes news from homes of its dialogs that this process owns or follows. The errors that it raises or
+The sender also receives news from homes of its dialogs that this process owns or follows. The errors that it raises or
 logs name the records concerned: records without room, without acknowledgement, or given up when the program ends.
 """
 
@@ -27,6 +27,7 @@ from konverse.dialog.session.session import Session
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.partition import Partition
+from konverse.schemas.counting import counted, listed
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown, QueueFull, TopicMismatch
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.wire import token as tokens
@@ -36,8 +37,8 @@ from konverse.schemas.wire.token import Token
 
 from .fire_and_forget import FireAndForget
 from .outgoing import Outgoing
-from .serving import POLL_S, SERVE_MASK, SessionProducer
 from .session_ids import SessionRenewal
+from .session_producer import POLL_S, SERVE_MASK, SessionProducer
 from .unsent import unsent
 
 log: Final = logging.getLogger("konverse.sender")
@@ -61,7 +62,7 @@ class Sender:
         self._destinations = destinations or Destinations(kafka)
         self._producer = SessionProducer(kafka, renewing, self._destinations)
         self._leaves = False
-        """`close` has begun: records to destinations that are gone are given up, and raise no TopicMismatch."""
+        """Whether `close` has begun: records to destinations that are gone are then given up without TopicMismatch."""
         self.fire_and_forget = fire_and_forget or FireAndForget(Readers())
         self.awaits_arrival = threading.Event()
         """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
@@ -80,28 +81,28 @@ class Sender:
         with self._producer.lock:
             shut_out = on_id_news(self.session, said)
         if shut_out:
-            self.doubt()
+            self.replace_id()
 
     def on_home(self, home: Partition) -> None:
         """This process now owns a home, which may have earlier news that the session's id is refused."""
         with self._producer.lock:
             shut_out = needs_another_id(self.session, home)
         if shut_out:
-            self.doubt()
+            self.replace_id()
 
-    def doubt(self) -> None:
-        """A destination refuses the present id: take another one, which asks how far the old one was heard."""
+    def replace_id(self) -> None:
+        """A destination refuses the present id: take another one, and ask how many records of the old were ingested."""
         self._producer.give_up_id()
 
     def ended_by_peer(self, conversation: bytes) -> None:
-        """The home of a dialog says that the peer has ended: refuse sends from now on."""
+        """The home of a dialog has reported that the peer ended: refuse sends from now on."""
         with self._producer.lock:
             self.session.ended_by_peer(conversation)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
     def begin(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
-        """Begin a dialog. Returns at once; its messages leave when its home has the BEGIN.
+        """Begin a dialog. Returns at once; its messages are sent once its home has the BEGIN.
 
         Waits only while the window to the home is full; QueueFull after `send_timeout_s`. Raises ConversationOver,
         TopicMismatch, KafkaUnavailable.
@@ -139,7 +140,7 @@ class Sender:
                 try:
                     producer.produce(topic, body, dialog.key, partition, producer.failed, None, 0, carrier)
                 except (BufferError, KafkaException):
-                    producer.hand(self.session.unsent())
+                    producer.produce_records(self.session.unsent())
                     return sequence
                 target.window.sent = counter = target.next
                 if not counter & SERVE_MASK:
@@ -148,10 +149,10 @@ class Sender:
         return self._send_slowly(dialog, message_type, body)
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
-        """End a dialog; its home tells the peer when everything that was sent before counts.
+        """End a dialog; its home notifies the peer when everything that was sent before is delivered.
 
-        Raises TopicMismatch when the topic of home or target is known to be gone. If the peer has ended, it is not
-        told, so only the topic of the home matters.
+        Raises TopicMismatch when the topic of home or target is known to be gone. A peer that has ended is not
+        notified, so only the topic of the home matters then.
         """
         home, target = addresses_of(dialog)
         self._destinations.check(*((home,) if dialog.state is DialogState.ENDED else (home, target)))
@@ -172,7 +173,7 @@ class Sender:
         self.wait_for_id()
         with self._producer.lock:
             self._producer.check_open()
-            self._producer.hand(call(self.session))
+            self._producer.produce_records(call(self.session))
 
     def apply_news(self, news: Callable[[Session], list[Produce]]) -> None:
         """As `decide`, but without waiting, since the caller may hold locks. Call `wait_for_id` before.
@@ -183,7 +184,7 @@ class Sender:
             self._producer.check_open()
             if self._renewal.age:
                 raise KafkaUnavailable("the session needs a new id")
-            self._producer.hand(news(self.session))
+            self._producer.produce_records(news(self.session))
 
     @property
     def redirecting(self) -> list[SessionDialog]:
@@ -209,11 +210,11 @@ class Sender:
             return list(self.session.dialogs)
 
     def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
-        """Return when everything sent, begun and ended so far counts (with `dialog`: begun and sent on it).
+        """Return when everything sent, begun and ended so far is delivered (with `dialog`: begun and sent on it).
 
-        The messages of transactions have arrived then, so messages that others send later on the same side come behind
-        them. Other senders may pause meanwhile. Raises TopicMismatch, or OutcomeUnknown when Kafka does not answer or
-        the transmission queue has no owner.
+        The messages of transactions have arrived then, so messages that others send later on the same side come after
+        them. Other threads may have to wait with their sends. Raises TopicMismatch, or OutcomeUnknown when Kafka does
+        not answer or the transmission queue has no owner.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
@@ -227,20 +228,29 @@ class Sender:
             self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
         if not arrived():
             self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
-        # after the acknowledgements: the records went to topics that are still those of the queues
+        # after the acknowledgements: topics that are still the queues' were so when they took the records
         while not self._check_destinations(dialog, max(deadline - time.monotonic(), ANSWER_S_MIN)):
             if time.monotonic() > deadline:
                 raise not_verified(timeout_s, self._producer.last_failure, self._token(dialog))
             time.sleep(POLL_S)
 
     def settle(self, timeout_s: float | None = None) -> None:
-        """Return when Kafka has everything, including transactions: their messages then leave without this process."""
-        self._wait_until(lambda: self.session.idle, "some records", timeout_s, None)
+        """Return when Kafka has everything. Messages of transactions are then sent even without this process."""
+        self._wait_until(lambda: self.session.idle, None, timeout_s, None)
+
+    @property
+    def unacknowledged(self) -> str:
+        """The topics of the records that Kafka has not acknowledged, in words."""
+        with self._producer.lock:
+            behind = (lane for chain in self.session.takeover.behind.values() for lane in chain)
+            lanes = (*self.session.lanes.values(), *behind)
+            topics = sorted({lane.address.topic for lane in lanes if lane.origins})
+        return f"records to {listed(topics)}" if topics else "some records"
 
     def _wait_for_arrival(
         self, arrived: Callable[[], bool], deadline: float, timeout_s: float, dialog: SessionDialog | None
     ) -> None:
-        """Wait without pausing other senders, since the awaited outputs do not pass through this producer."""
+        """Wait without pausing other threads' sends: the awaited outputs do not pass through this producer."""
         with self._producer.changed:
             self._awaited += 1
             self.awaits_arrival.set()
@@ -255,16 +265,17 @@ class Sender:
         if arrived():
             return
         if self._producer.closed:
-            raise BrokerClosed("the broker was closed while it waited")
+            raise BrokerClosed("the broker was closed while this call waited")
         self._check_destinations(dialog)
         raise not_arrived(timeout_s, self._token(dialog))
 
     def _wait_until(
-        self, reached: Callable[[], bool], what: str, timeout_s: float | None, dialog: SessionDialog | None
+        self, reached: Callable[[], bool], what: str | None, timeout_s: float | None, dialog: SessionDialog | None
     ) -> None:
+        """Poll the producer until `reached()`. `what` is the awaited record in words; None: all records."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         answer_s = min(ANSWER_S, timeout_s / 4)
-        deadline = time.monotonic() + timeout_s - answer_s  # the rest is for asking Kafka about the reason
+        deadline = time.monotonic() + timeout_s - answer_s  # the remaining time is for asking Kafka about the reason
         self.session.check_over()
         mark = self._producer.mark()
         done = self._producer.serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
@@ -273,17 +284,18 @@ class Sender:
             if not self._producer.moved_since(mark):
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
-                    what,
+                    what or self.unacknowledged,
                     timeout_s - SILENT_S,
                     self._producer.last_failure,
                 )
             done = self._producer.serve_until(reached, deadline - time.monotonic())
         if not done:
             self._check_destinations(dialog, answer_s)
+            what = what or self.unacknowledged
             raise not_acknowledged(what, timeout_s, self._producer.last_failure, self._token(dialog))
         self.session.check_over()
         if not reached():
-            raise BrokerClosed("the broker was closed while it waited")
+            raise BrokerClosed("the broker was closed while this call waited")
 
     def check(self, dialogs: Iterable[SessionDialog]) -> None:
         """Raise TopicMismatch when a topic of one of these dialogs is known to be gone. Does not ask Kafka."""
@@ -306,10 +318,10 @@ class Sender:
         return answered
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait until everything counts, close the session at each destination, and stop. Safe to call twice.
+        """Wait until everything is delivered, close the session at each destination, and stop. Safe to call twice.
 
         Raises OutcomeUnknown when Kafka does not answer in time: records without acknowledgement are given up. The same
-        happens as soon as all remaining records go to dropped queues or lost topics, where they would never be taken.
+        happens as soon as all remaining records go to dropped queues or lost topics, which would never accept them.
         Raises TopicMismatch when Kafka has every record but a topic is no longer its queue's, and OutcomeUnknown when
         Kafka does not say whether that is so.
         """
@@ -319,18 +331,19 @@ class Sender:
         self._leaves, answered = True, True
         try:
             if self.session.lanes and self.session.over is None:
-                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), "some records", timeout_s, None)
+                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), None, timeout_s, None)
                 with self._producer.lock:
                     if self._in_vain():
                         raise self._given_up()
-                    self._producer.refuse_sends()  # in place of the lock: other threads would wait for Kafka behind it
+                    self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
                 self.settle(timeout_s)
                 with self._producer.lock:
                     unverified = self._destinations.unverified(self.session)
                     if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
-                        self._producer.hand(self.session.close())
+                        self._producer.produce_records(self.session.close())
                     self._producer.refresh()
-                self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
+                what = f"the closing of session {self.session.writer.hex()}"
+                self._wait_until(self._said_goodbye, what, timeout_s, None)
                 answered = self._destinations.refresh(unverified)
                 self._destinations.check_untold(unverified)
         except OutcomeUnknown:
@@ -342,7 +355,7 @@ class Sender:
             raise not_verified(ANSWER_S, self._producer.last_failure, self._token(None))
 
     def _said_goodbye(self) -> bool:
-        """Everything counts, except CLOSE_WRITER records to dropped queues, which do not matter."""
+        """Whether everything is delivered, except CLOSE_WRITER records to dropped queues, which do not matter."""
         return self.session.idle or bool(self._in_vain())
 
     def _in_vain(self) -> list[Lane]:
@@ -360,8 +373,8 @@ class Sender:
 
     def _given_up(self) -> OutcomeUnknown:
         with self._producer.lock:
-            waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
-            return given_up(waiting, self._in_vain(), self._producer.last_failure, self._token(None))
+            messages = self.session.messages_waiting
+            return given_up(messages, self._in_vain(), self._producer.last_failure, self._token(None))
 
     def at_exit(self, timeout_s: float) -> None:
         """Called when the program ends without `close`: see `deliver_at_exit`."""
@@ -370,13 +383,13 @@ class Sender:
         deliver_at_exit(self, timeout_s, self._producer.last_failure)
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._producer.after_fork()
 
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _send_slowly(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
-        """The slow path of `send`: BEGIN does not count yet, no room, a failure, or an ended dialog."""
+        """The slow path of `send`: BEGIN is not delivered yet, there is no room, a failure, or an ended dialog."""
         numbers: list[int] = []
 
         def send() -> list[Produce]:
@@ -397,13 +410,13 @@ class Sender:
         call: Callable[[], list[Produce]],
         full: Callable[[], tuple[SessionDialog | None, Lane | None]],
     ) -> None:
-        """Call as soon as there is room; a session that is over raises that itself. QueueFull names what is `full`."""
+        """Make the call once there is room, or the session is over and will raise. QueueFull names what is `full`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             with self._producer.lock:
                 self._producer.check_open()
                 if has_room() or self.session.over is not None:
-                    self._producer.hand(call())
+                    self._producer.produce_records(call())
                     return
             if not self._producer.serve_until(has_room, deadline - time.monotonic()):
                 raise no_room(*full(), self._timeout_s, self._producer.last_failure)
@@ -417,10 +430,10 @@ class Sender:
         return dialog.target if dialog is not None else self.session.transactions.lane
 
     def wait_for_id(self) -> None:
-        """Wait until an old id is replaced, as nothing is handed over under it. KafkaUnavailable if that takes long."""
+        """Wait until an old id is replaced: nothing is handed over under it. KafkaUnavailable if that takes long."""
         if self._renewal.age and not self._producer.serve_until(lambda: not self._renewal.age, self._timeout_s):
             why = self._producer.last_failure
-            raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {why}")
+            raise KafkaUnavailable(f"the session did not get a new id within {self._timeout_s} s: {why}")
 
     def _token(self, dialog: SessionDialog | None) -> bytes:
         """Token for `broker.outcome` about all records whose outcome is unknown; empty when there are none."""
@@ -437,17 +450,16 @@ def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, f
             "(`konverse transmit`)? This was not sent, try again later"
         )
     assert lane is not None
-    return QueueFull(
-        f"{len(lane.origins)} records to {lane.address.topic} have waited {timeout_s} s for Kafka (last failure: "
-        f"{failure}); this was not sent, try again later"
-    )
+    topic = lane.address.topic
+    waiting = counted(len(lane.origins), f"record to {topic} has waited", f"records to {topic} have waited")
+    return QueueFull(f"{waiting} {timeout_s} s for Kafka (last failure: {failure}); this was not sent, try again later")
 
 
 def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
     """The error when Kafka does not acknowledge records in time."""
     return OutcomeUnknown(
         f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {failure}). "
-        "They are kept and sent again; wait once more for the outcome",
+        "Unacknowledged records are kept and sent again; wait once more for the outcome",
         token,
     )
 
@@ -471,13 +483,16 @@ def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
     )
 
 
-def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> OutcomeUnknown:
-    """The error of `close`. `vain`: lanes to dropped queues, when all waiting records are in them."""
+def given_up(messages: int, vain: list[Lane], failure: object, token: bytes) -> OutcomeUnknown:
+    """The error of `close`. `messages`: number of messages without acknowledgement, beside other records.
+
+    `vain`: lanes to dropped queues, when all waiting records are in them.
+    """
     topics = ", ".join(sorted({lane.address.topic for lane in vain}))
     why = f"as the queues of {topics} were dropped, or their topics deleted" if vain else f"last failure: {failure}"
     return OutcomeUnknown(
-        f"the broker was closed while {waiting} records were not acknowledged by Kafka ({why}). They are given up: "
-        "some of them may have arrived, and none is sent again",
+        f"the broker was closed before Kafka had acknowledged all of its records; messages among them: {messages} "
+        f"({why}). They are given up: some of them may have arrived, and none is sent again",
         token,
     )
 
@@ -493,9 +508,14 @@ def deliver_at_exit(sender: Sender, timeout_s: float, failure: object) -> None:
     except OutcomeUnknown:
         goodbye_s = 0.0
         log.error(  # noqa: TRY400  # a traceback into this module does not help the reader of the log
-            "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
-            "(last failure: %s). To wait longer and get an error, call flush() or close() before the program ends",
-            sender.session.messages_waiting,
+            "the program ends and Kafka has not acknowledged %s: %s (last failure: %s). To wait longer and get an "
+            "error, call flush() or close() before the program ends",
+            sender.unacknowledged,
+            counted(
+                sender.session.messages_waiting,
+                "message is given up, which may have arrived",
+                "messages are given up, of which some may have arrived",
+            ),
             failure,
         )
     with suppress(OutcomeUnknown, TopicMismatch):

@@ -1,7 +1,7 @@
-"""The ids of a sender's session: when a new one is due, and what destinations answer about the former ones.
+"""The ids of a sender's session: when a new one is due, and the destinations' answers about the former ones.
 
-`dialog.session.rotation` has the rules. Under a new id the session asks each destination where the old one was closed,
-and sends again what was not received.
+`dialog.session.rotation` has the rules. Under a new id the session asks each destination at which counter the old one
+was closed, and resends the records that were not received.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class SessionRenewal:
         self._made: tuple[bytes, int] | None = None
         """The next id, as `Ids.new` returned it."""
         self._asked_ms: dict[tuple[Address, bytes], int] = {}
-        """(destination, former id) that could not be answered yet -> when it was last asked again."""
+        """(destination, former id) without a final answer -> when the destination was last asked again."""
         self._read_ms: int | None = None
         self.trouble: str | None = None
         """Why an answer could not be read; None when all could."""
@@ -68,7 +68,7 @@ class SessionRenewal:
         """Check the clock; True when `age` has changed."""
         before = self.age
         if before is not Age.DOUBTFUL:
-            self.age = self.session.look(now_ms())
+            self.age = self.session.check_age(now_ms())
         return self.age is not before
 
     def give_up(self) -> None:
@@ -77,12 +77,12 @@ class SessionRenewal:
 
     @property
     def ready(self) -> bool:
-        """Whether a new id is there to `change` to, not older than `MADE_FOR_S`."""
+        """Whether there is a new id for `change`, not older than `MADE_FOR_S`."""
         return self._made is not None and 0 <= now_ms() - self._made[1] < MADE_FOR_S * 1_000
 
     @property
     def wanting(self) -> bool:
-        """Whether a new id is due and not there yet."""
+        """Whether a new id is due and not available yet."""
         return self.age is not Age.FRESH and not self.ready
 
     def make(self) -> None:
@@ -93,10 +93,15 @@ class SessionRenewal:
         self._made = self._ids.new(MAKE_S)
 
     def change(self) -> list[Produce]:
-        """Go on under the new id."""
+        """Continue under the new id. Returns the records to hand over."""
         assert self._made is not None, "an id is made before it is used"
         (writer, opened_ms), self._made = self._made, None
-        log.info("the session continues under a new id, because the present one is %s", self.age.name.lower())
+        log.info(
+            "session %s continues under id %s, because its present id is %s",
+            self.session.writer.hex(),
+            writer.hex(),
+            self.age.name.lower(),
+        )
         self.age = Age.FRESH
         return self.session.change(writer, opened_ms)
 
@@ -108,7 +113,7 @@ class SessionRenewal:
         return self._read_ms is None or now_ms() - self._read_ms >= READ_EVERY_S * 1_000
 
     def answers(self) -> Iterator[tuple[CloseQuery, WriterClosed | Unheard]]:
-        """What destinations answer to questions about former ids. Reads their logs, so it may take a while."""
+        """The destinations' answers to queries about former ids. Reads their logs, so it may take a while."""
         self._read_ms, self.trouble = now_ms(), None
         awaited = self.session.takeover.wanted()
         still = {(wanted.address, wanted.asked) for wanted in awaited}

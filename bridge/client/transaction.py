@@ -31,7 +31,7 @@ BeginBlock = Callable[[BeginClauses], Prepared]
 class ClientTransaction:
     """`with broker.transaction() as t:` all calls on `t` take effect together when the block ends, or none does.
 
-    An exception that leaves the block drops the transaction: nothing was written. Otherwise all calls take effect as
+    An exception that leaves the block drops the transaction: nothing is written. Otherwise all calls take effect as
     soon as Kafka has the transaction's record; `broker.flush()` waits until its messages have arrived. Messages are
     numbered when the block ends, so messages sent directly on a dialog inside the block come before them. A transaction
     is for one thread and one block: a second `with` raises InvalidState. `savepoint` and `rollback` undo a part.
@@ -60,7 +60,6 @@ class ClientTransaction:
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
         returning: bool = False,
-        anew: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG as `broker.begin_dialog`; until the block ends, only this transaction may use the dialog."""
         self._check_entered()
@@ -76,7 +75,6 @@ class ClientTransaction:
             broker_instance,
             encryption,
             returning,
-            anew,
         )
         conversation, begin, placed, manner = self._begin_block(wanted)
         staged = self._transaction.begin(conversation, begin, manner)
@@ -95,7 +93,7 @@ class ClientTransaction:
         self._transaction.send(staged, message_type, as_bytes(body))
 
     def finish(self, dialog: Dialog) -> None:
-        """Tell the peer that nothing more comes on the dialog, as `dialog.finish`."""
+        """Tell the peer that this side will send no more on the dialog, as `dialog.finish`."""
         self._check_entered()
         self._transaction.finish(_staged(dialog))
 
@@ -145,8 +143,8 @@ class ClientTransaction:
             raise InvalidState(
                 "the transaction is over: its `with` block has ended; begin another one with `broker.transaction()`"
                 if self._transaction.over
-                else "the transaction is in its `with` block already, and one block commits it: to undo a part "
-                "use `savepoint` and `rollback`; for work that commits separately, another `broker.transaction()`"
+                else "the transaction is already in a `with` block, whose end commits it: to undo a part, use "
+                "`savepoint` and `rollback`; for work that commits separately, begin another `broker.transaction()`"
             )
         self._entered = True
         return self
@@ -178,9 +176,9 @@ def _staged(dialog: object) -> SessionDialog:
 def checked_dialog(dialog: object) -> Dialog:
     """The dialog; NullHandle for None (49), BadInput for anything else that is not a `Dialog`."""
     if dialog is None:
-        raise NullHandle("None is no dialog; give the dialog that begin_dialog or this transaction's begin returned")
+        raise NullHandle("None is not a dialog; give the dialog that begin_dialog or this transaction's begin returned")
     if not isinstance(dialog, Dialog):
         raise BadInput(
-            f"{dialog!r} is no dialog; give the dialog that begin_dialog or this transaction's begin returned"
+            f"{dialog!r} is not a dialog; give the dialog that begin_dialog or this transaction's begin returned"
         )
     return dialog

@@ -1,8 +1,8 @@
 """The transmission queue of an instance: clients write their transactions to it, and its owners carry them out.
 
 It is an ordinary queue without receivers: its owners expand each transaction into outputs. A process that commits
-transactions owns a share of the queue in the background, so that they leave without another process. `konverse
-transmit` owns it for short-lived clients.
+transactions owns a share of the queue in the background, so that it depends on no other process. `konverse transmit`
+owns the queue for short-lived clients.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ DECIDE_WITHIN_MS: Final = 10
 """Commit soon: there are no receivers to batch for, and senders wait for the outputs."""
 
 LOOK_EVERY_S: Final = 0.1
-"""How often the journal is read to find out whether the outputs of transactions have arrived."""
+"""Interval of reading the journal, to find out whether the outputs of transactions have arrived."""
 LOOK_SOON_S: Final = 0.01
-"""The same while a caller waits for that."""
+"""The same interval while a caller waits for outputs to arrive."""
 
 ARRIVAL_S: Final = 5.0
 """On close, wait this long for the outputs of the transactions. They arrive without this process, too."""
@@ -117,12 +117,13 @@ def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> R
 
 
 class Transmission:
-    """The transactions of one sender: chooses their partition, and follows whether their outputs have arrived."""
+    """The transactions of one sender: chooses their partition, and checks whether their outputs have arrived."""
 
     def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, catalog: Catalog, *, own: bool) -> None:
         """With `own` this process also owns a share of the queue, in the background."""
         self._kafka = kafka
         self._sender = sender
+        self._instance = kafka.settings.instance
         self._closed = threading.Event()
         partition = choose_partition(sender.session.writer, queue.partitions)
         sender.session.transmit_to(queue.address(partition))
@@ -137,8 +138,10 @@ class Transmission:
         """Wait up to `ARRIVAL_S` for the outputs of committed transactions to arrive."""
         if not self._sender.wait_for(lambda: self._sender.session.may_close, ARRIVAL_S):
             log.warning(
-                "the process ends before the outputs of its transactions have arrived; the next owner of the "
-                "transmission queue delivers them (`konverse transmit`)"
+                "session %s ends before the outputs of its transactions have arrived; the next owner of the "
+                "transmission queue of instance %r delivers them (`konverse transmit`)",
+                self._sender.session.writer.hex(),
+                self._instance,
             )
 
     def close(self) -> None:
@@ -150,7 +153,7 @@ class Transmission:
             thread.join()
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = threading.Event()  # a thread of the parent may hold the lock of the old event
         self._closed.set()
         if self._reader is not None:
@@ -163,10 +166,12 @@ class Transmission:
                     for _ in reader:
                         pass
                 except BrokerClosed:
-                    return  # closed before the first turn
+                    return  # closed before the first iteration
                 except EXPECTED_ERRORS as error:
                     if not is_transient(error):
-                        log.error("this process no longer transmits transactions: %s", error)  # noqa: TRY400  # no traceback
+                        log.error(  # noqa: TRY400  # no traceback
+                            "this process no longer transmits transactions of instance %r: %s", self._instance, error
+                        )
                         return
                     self._log_unreachable("transactions cannot be transmitted", error)
                     self._closed.wait(AGAIN_S)
@@ -175,7 +180,7 @@ class Transmission:
 
     def _log_unreachable(self, what: str, error: Exception) -> None:
         if self._away.due(what):
-            log.warning("%s, retrying: %s", what, error)
+            log.warning("instance %r: %s, retrying: %s", self._instance, what, error)
 
     def _listen(self, queue: Queue, partition: int) -> None:
         """While transactions are on their way, report to the session whether their outputs have arrived."""
@@ -193,7 +198,12 @@ class Transmission:
                     return
                 except EXPECTED_ERRORS as error:
                     if not is_transient(error):
-                        log.error("this process no longer checks whether transactions have arrived: %s", error)  # noqa: TRY400
+                        log.error(  # noqa: TRY400  # no traceback
+                            "this process no longer checks in %s/%d whether transactions have arrived: %s",
+                            queue.topic,
+                            partition,
+                            error,
+                        )
                         return
                     self._log_unreachable("the journal of the transmission queue cannot be read", error)
                     self._closed.wait(AGAIN_S)

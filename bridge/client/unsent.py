@@ -12,23 +12,23 @@ from konverse.schemas.wire.client_transaction import decode
 from konverse.schemas.wire.envelope import CONVERSATION_AT, decode_suffix
 from konverse.schemas.wire.records import NO_SEQUENCE, BounceId, Kind
 
-from .outgoing import SAID, Names, Outgoing
+from .outgoing import APPLICATION_KINDS, Names, Outgoing
 
 
 def unsent(session: Session, status: str) -> list[Outgoing]:
-    """All of them. `status` is the last failure on the way to Kafka; the caller holds the session's lock."""
+    """All undelivered messages. `status` is the last failure on the way to Kafka; the caller holds the lock."""
     behind = (lane for chain in session.takeover.behind.values() for lane in chain)
     found = [one for lane in (*session.lanes.values(), *behind) for one in _of_lane(lane)]
     found += [one for dialog in session.dialogs.values() for one in _held(dialog)]
     for transaction in session.transactions.waiting:
         for dialog, kind, message_type, body, _ in transaction.steps:
-            if kind in SAID:
+            if kind in APPLICATION_KINDS:
                 found.append(_outgoing(dialog.conversation, Names.of(dialog.begin), kind, message_type, body))
     return [one._replace(status=status) for one in found]
 
 
 def _of_lane(lane: Lane) -> list[Outgoing]:
-    """Records that Kafka has not acknowledged. Built backwards, because a dialog knows only its last number."""
+    """Records that Kafka has not acknowledged. Built backwards, as a dialog knows only its last sequence number."""
     kept = zip(reversed(lane.origins), reversed(lane.suffixes), reversed(lane.bodies), strict=True)
     numbers: dict[Speaker, int] = {}
     found: list[Outgoing] = []
@@ -50,18 +50,18 @@ def _single(record: Single, suffix: bytes, body: bytes | None) -> Iterator[Outgo
         transaction = decode(body or b"")
         for step in transaction.steps:
             dialog = transaction.dialogs[step.dialog]
-            if step.kind in SAID:
+            if step.kind in APPLICATION_KINDS:
                 names = Names.of(dialog.begin)
                 yield _outgoing(
                     dialog.conversation, names, step.kind, step.message_type, step.body, sequence=step.sequence
                 )
-    elif kind in SAID:
+    elif kind in APPLICATION_KINDS:
         begun = None if end.begin is None else Names.of(end.begin)
         yield _outgoing(record.prefix[CONVERSATION_AT:], begun, kind, end.message_type, body, sequence=record.sequence)
 
 
 def _held(dialog: SessionDialog) -> Iterator[Outgoing]:
-    """Messages that wait for BEGIN or behind a REDIRECT, and an END that waits for earlier messages."""
+    """Messages that wait for a BEGIN or an earlier REDIRECT, and an END that waits for earlier messages."""
     names = Names.of(dialog.begin)
     for place, held in enumerate(dialog.held):
         if not isinstance(held, BounceId):

@@ -1,9 +1,9 @@
-"""Makes Kafka's clients: how each kind is configured, and which errors its events and failures become.
+"""Creates Kafka clients: the configuration of each kind, and the exceptions that its events and failures become.
 
-Configurations follow measurements: see the comments. All clients share one logger, so that a broker that is down does
-not flood the terminal.
+Configurations were chosen by measurement: see the comments. All clients share one throttled logger, so that a broker
+that is down does not flood the terminal.
 
-`Health` keeps the last trouble that producers have reported, for log lines that tell why something waits.
+`Health` keeps the latest error that producers reported, for log lines that say why something waits.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
-from .misfits import too_small
 from .refusals import Need, denied, is_refusal, unavailable, words
+from .topic_faults import too_small
 
 log: Final = logging.getLogger("konverse.kafka")
 FETCH_RECORDS: Final = 1_000
-"""Records taken from a consumer at a time; more of them would leave the processor's caches before they are folded."""
+"""Records taken from a consumer at a time. A larger batch would leave the CPU's caches before it is folded."""
 NO_GROUP: Final[int] = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""Irrelevant to a consumer that needs no group: the client looks for a group's coordinator unasked."""
+"""Error to ignore for a consumer that needs no group: the client looks for a group coordinator nevertheless."""
 PRODUCER_RECORDS_MAX: Final = 500_000
-"""Records that may wait in a producer; it refuses more."""
-ACQUAINTANCE_S: Final = 0.25
+"""Number of records that may wait in a producer; it refuses further ones."""
+CONNECT_WAIT_S: Final = 0.25
 """How long a new producer may take to connect to its brokers before it is used."""
-SETTING_S: Final = 2.0
-"""How long the text of an error waits for the topic setting that explains it."""
-ASKED_AGAIN_S: Final = 2.5
-"""How long one question to the cluster waits for its answer before it is asked again."""
-SOON_S: Final = 0.1
-"""The least time for an answer."""
+SETTING_LOOKUP_S: Final = 2.0
+"""How long to wait for Kafka to report the topic setting that explains an error."""
+RETRY_EVERY_S: Final = 2.5
+"""How long an admin request may wait for its answer before it is sent again."""
+ANSWER_S_MIN: Final = 0.1
+"""Shortest time allowed for an answer."""
 _LOST: Final = frozenset({KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
-"""Errors of the client for a question that no broker has answered."""
+"""Client errors for a request that no broker has answered."""
 ELECTING: Final = frozenset({
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,  # the client knows of an election before the broker does
     KafkaError.FENCED_LEADER_EPOCH,
 })  # fmt: skip
-"""Errors for a partition that is being created, or gets another leader: soon a broker serves it."""
+"""Errors for a partition that is being created or is electing a leader: a broker will serve it soon."""
 _AGAIN_S: Final = 0.05
-"""The pause before a question about such a partition is asked again."""
+"""Pause before a request about a partition without a leader is sent again."""
 Answer = TypeVar("Answer")
 Client = TypeVar("Client")
 Headers = dict[str, str | bytes | None]
 """Headers as `produce` takes them."""
 SILENT_S: Final = 2.0
-"""A call that waits longer for Kafka logs it."""
-_BEHIND: Final = frozenset({KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
-"""Errors of a producer after it has failed for good: they hide the reason."""
+"""A call that has to wait longer than this for Kafka logs it."""
+_FOLLOW_UP_ERRORS: Final = frozenset({KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+"""Errors that a producer reports after a fatal error. They do not say the reason."""
 
 
 log.addHandler(logging.NullHandler())
@@ -74,20 +74,20 @@ log.addFilter(Repeated())
 
 
 class LogTruncated(Exception):
-    """The wanted offset is not in the log."""
+    """The requested offset is not in the log."""
 
 
 class ConsumerFailed(KafkaUnavailable):
-    """A consumer has failed for good and has to be replaced, for instance because Kafka has lost its group."""
+    """A consumer has failed for good and must be replaced, for instance because Kafka has lost its group."""
 
 
 class Kafka:
-    """Makes clients for one cluster."""
+    """Creates clients for one cluster."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.health = Health()
-        """Reported by producers only: other clients may not be polled for long, and would pile up reports."""
+        """Fed by producers only: other clients may go unpolled for a long time, and their reports would pile up."""
         self.alarms = LogThrottle()
         """Throttles alarms about records of foreign producers, for all readers together."""
         self._common: dict[str, Any] = {
@@ -98,8 +98,8 @@ class Kafka:
             **settings.client,
         }
         self.told_ms: tuple[int, int] | None = None
-        """Kafka's time when it was last asked for, and `runtime.clock.now_ms` just before (`kafka_time_ms`)."""
-        self.admin = _made(AdminClient, self._common)  # kept for life: one that goes away cancels its requests
+        """Kafka's time as last requested, and `runtime.clock.now_ms` just before the request (see `kafka_time_ms`)."""
+        self.admin = _made(AdminClient, self._common)  # never replaced: a discarded one cancels its requests
 
     def unavailable(self, what: str, error: KafkaException | KafkaError, need: Need) -> KafkaUnavailable:
         """Error for a call that Kafka did not answer, or AccessDenied when this process's principal lacks `need`."""
@@ -107,23 +107,23 @@ class Kafka:
         return unavailable(what, self.health.cause(cause), need, self.settings.client)
 
     def not_taken(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
-        """Error for a record that a topic did not take."""
+        """Error for a record that could not be written to a topic."""
         return self.unavailable(f"no record can be written to {topic}", error, Need.topic("WRITE", topic))
 
     def check_taken(self, topic: str, outcomes: Iterable[object]) -> None:
-        """Raise AccessDenied when one of these outcomes of records for the topic is an authorization error."""
+        """Raise AccessDenied when the outcome of a record for the topic is an authorization error."""
         for outcome in outcomes:
             if isinstance(outcome, KafkaError) and is_refusal(self.health.cause(outcome)):
                 raise self.not_taken(topic, outcome)
 
     def words(self, error: object, need: Need) -> str:
-        """Text for a log line about an error: the missing right or unfit setting, else the client's own words."""
+        """Text for a log line about an error: the missing right or wrong topic setting, else the client's own text."""
         error = error.args[0] if isinstance(error, KafkaException) else error
         if not isinstance(error, KafkaError):
             return str(error)
         error = self.health.cause(error)
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and need.name:
-            why = too_small(need.name, self._max_message_bytes(need.name))
+            why = too_small(self.settings.bootstrap, need.name, self._max_message_bytes(need.name))
             return error.str() if why is None else f"{error.str()}: {why}"
         return words(error, need, self.settings.client)
 
@@ -131,13 +131,13 @@ class Kafka:
         """The topic's `max.message.bytes`; None when Kafka does not answer."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            asked = self.admin.describe_configs([resource], request_timeout=SETTING_S)[resource]
-            return str(asked.result(SETTING_S)["max.message.bytes"].value)
+            asked = self.admin.describe_configs([resource], request_timeout=SETTING_LOOKUP_S)[resource]
+            return str(asked.result(SETTING_LOOKUP_S)["max.message.bytes"].value)
         except (KafkaException, TimeoutError, KeyError):
             return None
 
     def check_event(self, message: Message, group: str = "") -> None:
-        """Raise the error that a consumer's event stands for, if any. `group`: the group that the consumer has to join.
+        """Raise the exception for a consumer's error event, if needed. `group`: the group that the consumer joins.
 
         Raises LogTruncated, ConsumerFailed, AccessDenied, KafkaUnavailable.
         """
@@ -149,7 +149,7 @@ class Kafka:
             raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
         topic = message.topic()
         of_group = error.code() == NO_GROUP
-        if of_group and not group:  # the client asks for a group unasked, and reads without it
+        if of_group and not group:  # the client looks for a group by itself, and reads without one
             return
         need = Need.of_member(error, str(topic), group)
         refused = denied(f"{need.resource} cannot be read", error, need, self.settings.client)
@@ -159,20 +159,21 @@ class Kafka:
             raise KafkaUnavailable(f"Kafka refuses to serve {topic}: {error.str()}")
 
     def answer(self, ask: Callable[[float], Future[Answer]], asked: Future[Answer] | None = None) -> Answer:
-        """Kafka's answer to a question, which is asked again until `connect_timeout_s` has passed.
+        """Kafka's answer to an admin request, which is repeated until `connect_timeout_s` has passed.
 
-        The client loses questions: it drops them when it replaces its first connection by one to the same broker under
-        the broker's id, and it can wait for a controller that only fresh metadata would name. A broker refuses
-        questions about a partition that was created just now and has no leader yet.
+        The client loses requests: it drops them when it replaces its bootstrap connection by one to the same broker
+        under the broker's id, and it can wait for a controller that only fresh metadata would reveal. A broker refuses
+        requests about a partition that was just created and has no leader yet.
 
-        `ask` takes the time-out of one request in seconds; it must be harmless to ask twice. `asked` is the question if
-        it has been asked once already. Raises KafkaException when Kafka refuses it, or does not answer in time.
+        `ask` sends the request, given its time-out in seconds; sending it twice must be harmless. `asked` is the
+        pending answer if the request was already sent once. Raises KafkaException when Kafka refuses the request, or
+        does not answer in time.
         """
         deadline = time.monotonic() + self.settings.connect_timeout_s
         left = self.settings.connect_timeout_s
         while True:
             try:
-                return (asked or ask(min(left, ASKED_AGAIN_S))).result()
+                return (asked or ask(min(left, RETRY_EVERY_S))).result()
             except KafkaException as error:
                 left, code = deadline - time.monotonic(), error.args[0].code()
                 if left <= 0 or code not in _LOST | ELECTING:
@@ -181,7 +182,7 @@ class Kafka:
                     time.sleep(_AGAIN_S)
             asked = None
             self.admin.list_topics(timeout=left)
-            left = max(SOON_S, deadline - time.monotonic())
+            left = max(ANSWER_S_MIN, deadline - time.monotonic())
 
     def check(self) -> None:
         """Raise KafkaUnavailable when no broker answers."""
@@ -194,7 +195,7 @@ class Kafka:
             ) from None
 
     def journal_producer(self, timeout_s: float | None = None) -> Producer:
-        """For appends: sent at once; an answer or an error within `timeout_s` (default: `append_timeout_s`)."""
+        """For appends: sent at once, with an answer or an error within `timeout_s` (default: `append_timeout_s`)."""
         return self._producer({
             **self._common,
             "enable.idempotence": True,
@@ -216,8 +217,8 @@ class Kafka:
     def data_producer(self, *, linger_ms: int) -> Producer:
         """For data records: idempotent, without a time-out, and with reports of failures only.
 
-        A delivery report for each record would cost a fifth of a send, so success is learnt from the queue running
-        empty.
+        A delivery report for each record would cost a fifth of a send. Instead, a producer that has run empty proves
+        success.
         """
         return self._producer({
             **self._common,
@@ -234,7 +235,7 @@ class Kafka:
         return _made(partial(ReportingProducer, self.health), properties)
 
     def consumer(self, **options: Any) -> Consumer:
-        """For logs: konverse sets all positions; the client commits no offsets and never resets one."""
+        """For reading logs: konverse sets all positions; the client commits no offsets and never resets a position."""
         return _made(Consumer, {
             **self._common,
             "group.id": "konverse.unused",
@@ -249,7 +250,7 @@ class Kafka:
         })  # fmt: skip
 
     def group_consumer(self, group: str) -> Consumer:
-        """For a share of a topic's partitions, suggested by a consumer group."""
+        """For the share of a topic's partitions that a consumer group suggests."""
         protocol = self.settings.group_protocol
         if protocol == "consumer":
             share = {"group.remote.assignor": "range"}
@@ -259,7 +260,7 @@ class Kafka:
 
 
 def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
-    """Make a client. Raises InvalidSettings when librdkafka refuses the user's properties."""
+    """Create a client. Raises InvalidSettings when librdkafka refuses the user's properties."""
     try:
         return kind(properties)
     except KafkaException as error:
@@ -267,7 +268,7 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
 
 
 def has_joined(consumer: Consumer) -> bool:
-    """Whether its group has admitted the consumer, with or without partitions: it knows the group's generation then."""
+    """Whether the group has admitted the consumer, with or without partitions: then it knows the generation."""
     told: object = consumer.consumer_group_metadata()  # as librdkafka writes it: "CGMDv2:", the generation, names
     return isinstance(told, bytes) and int.from_bytes(told[7:11], sys.byteorder, signed=True) > 0
 
@@ -275,11 +276,11 @@ def has_joined(consumer: Consumer) -> bool:
 def connect_producer(producer: Producer, topic: str) -> None:
     """Let a new idempotent producer connect to its brokers. `topic` has to exist.
 
-    A record that is produced before that waits half a second: librdkafka 2.16 wants a producer id, knows no broker that
-    is up, and pauses.
+    A record that is produced earlier waits half a second: librdkafka 2.16 needs a producer id, finds no broker that is
+    up, and pauses.
     """
-    with suppress(KafkaException):  # the next `produce` reports what is wrong
-        producer.list_topics(topic, timeout=ACQUAINTANCE_S)
+    with suppress(KafkaException):  # the next `produce` reports the error
+        producer.list_topics(topic, timeout=CONNECT_WAIT_S)
 
 
 def discard(producer: Producer) -> None:
@@ -291,33 +292,61 @@ def discard(producer: Producer) -> None:
         log.debug("the failed producer is discarded", exc_info=True)
 
 
+class NoProducer(Producer):
+    """Takes the place of a discarded producer, so that the real one is released with its threads and sockets at once.
+
+    It has no records and takes none.
+    """
+
+    def __init__(self) -> None:
+        """Create no client."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def produce(self, *_: Any, **__: Any) -> None:
+        """Raises BufferError."""
+        raise BufferError("the producer was closed")
+
+    def poll(self, timeout: float = -1) -> int:  # noqa: ARG002  # as `Producer.poll`
+        """No event."""
+        return 0
+
+    def flush(self, timeout: float = -1) -> int:  # noqa: ARG002  # as `Producer.flush`
+        """No record remains."""
+        return 0
+
+    def purge(self, *_: Any, **__: Any) -> None:
+        """Nothing to purge."""
+
+
 class Health:
-    """The latest trouble of one connection's producers."""
+    """The latest error of one connection's producers."""
 
     def __init__(self) -> None:
         self._trouble: tuple[str, float] | None = None
         self._fatal: KafkaError | None = None
 
     def note_error(self, error: KafkaError) -> None:
-        """Librdkafka's error callback. Librdkafka goes on by itself after these errors."""
+        """Error callback of librdkafka, which recovers from these errors by itself."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # noqa: SLF001  # the least specific
             self._trouble = (error.str(), time.monotonic())
 
     def note_death(self, error: KafkaError) -> None:
-        """A producer has failed for good for this reason."""
+        """Keep the reason of a producer's fatal error."""
         self._fatal = error
 
     def cause(self, error: KafkaError) -> KafkaError:
-        """The reason why a producer failed for good, when `error` only says that it has; else `error` itself."""
-        return self._fatal if self._fatal is not None and error.code() in _BEHIND else error
+        """The reason of a producer's fatal error when `error` only says that it failed; else `error` itself."""
+        return self._fatal if self._fatal is not None and error.code() in _FOLLOW_UP_ERRORS else error
 
     @property
     def troubled(self) -> bool:
-        """Whether any trouble was reported."""
+        """Whether any error was reported."""
         return self._trouble is not None
 
     def __str__(self) -> str:
-        """The last trouble and its age."""
+        """The latest error and its age."""
         if self._trouble is None:
             return "none was reported"
         text, at = self._trouble
@@ -325,10 +354,10 @@ class Health:
 
 
 class ReportingProducer(Producer):
-    """A producer that keeps the reason when it fails for good.
+    """A producer that saves the reason of its fatal error in `Health`.
 
-    The client raises the reason once, from the call that polls first. All later calls raise "Local: Fatal error", and
-    waiting records are reported as purged.
+    The client raises the reason only once, from the first call that polls. All later calls raise "Local: Fatal error",
+    and waiting records are reported as purged.
     """
 
     def __init__(self, health: Health, properties: dict[str, Any]) -> None:
@@ -336,14 +365,14 @@ class ReportingProducer(Producer):
         self._health = health
 
     def poll(self, timeout: float = -1) -> int:
-        """As the client's. Raises KafkaException."""
+        """As `Producer.poll`, and save the reason of a fatal error. Raises KafkaException."""
         try:
             return super().poll(timeout)
         except KafkaException as error:
             raise self._told(error) from None
 
     def flush(self, timeout: float = -1) -> int:
-        """As the client's. Raises KafkaException."""
+        """As `Producer.flush`, and save the reason of a fatal error. Raises KafkaException."""
         try:
             return super().flush(timeout)
         except KafkaException as error:

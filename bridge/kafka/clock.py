@@ -1,7 +1,7 @@
-"""Kafka's time, on which all ages and time limits are based: the clock of this machine may be days off.
+"""Kafka's time, on which all ages and time limits are based: this machine's clock may be days off.
 
-To learn it, a process appends an OPEN record to a topic of its own. The acknowledgement holds the broker's time; the
-record itself is never read.
+To learn it, a process appends an OPEN record to a topic that holds only such records. The acknowledgement contains the
+broker's time; the record itself is never read.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from konverse.schemas.identifiers import Role, open_topic
 from konverse.schemas.wire.envelope import HEADER, encode_envelope
 from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, Kind, Suffix
 
-from .appending import TopicRecord, append
+from .appends import TopicRecord, append
 from .clients import Kafka
+from .topic_faults import alter_command
 from .topics import Topics
 
 OPEN_CONFIG: Final = {
@@ -26,14 +27,14 @@ OPEN_CONFIG: Final = {
     "message.timestamp.type": "LogAppendTime",
 }
 
-ASKED_EVERY_MS: Final = 60_000
-"""Kafka is asked at this interval. In between the machine's monotonic clock counts on."""
+ASK_EVERY_MS: Final = 60_000
+"""Interval of asking Kafka for its time. In between, this machine's monotonic clock advances it."""
 
 
 def kafka_time_ms(kafka: Kafka) -> int:
     """The time on Kafka's clock, in milliseconds since 1970. Raises KafkaUnavailable, TopicMismatch."""
     told = kafka.told_ms
-    if told is None or not 0 <= now_ms() - told[1] < ASKED_EVERY_MS:
+    if told is None or not 0 <= now_ms() - told[1] < ASK_EVERY_MS:
         topic = OpenTopic(kafka, Topics(kafka))
         topic.prepare()
         at_ms = now_ms()
@@ -42,7 +43,7 @@ def kafka_time_ms(kafka: Kafka) -> int:
 
 
 class OpenTopic:
-    """The topic of an instance that takes OPEN records."""
+    """The topic of an instance for OPEN records."""
 
     def __init__(self, kafka: Kafka, topics: Topics) -> None:
         self._kafka = kafka
@@ -72,8 +73,10 @@ class OpenTopic:
             )
         kind, time_ms = answer.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:
+            bootstrap = self._kafka.settings.bootstrap
+            remedy = alter_command(bootstrap, self.name, "message.timestamp.type", "LogAppendTime")
             raise TopicMismatch(
-                f"topic {self.name} has the senders' timestamps; konverse needs the broker's. Change that with: "
-                f"kafka-configs --alter --topic {self.name} --add-config message.timestamp.type=LogAppendTime"
+                f"records of topic {self.name} have senders' timestamps; konverse needs the broker's. Change it with: "
+                f"{remedy}"
             )
         return int(time_ms)

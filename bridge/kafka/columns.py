@@ -1,7 +1,7 @@
-"""Turns records of Kafka's client into the columns that the fold takes.
+"""Converts records of Kafka's client to the columns that the fold reads.
 
-The usual record has one header, that of konverse. A run of such records is taken apart by comprehensions without any
-test; one record that differs sends its whole run through the slow path.
+The usual record has a single header, that of konverse. A run of such records is converted by fast comprehensions; one
+record that differs sends the whole run through the slow path.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> 
 
 
 def journal_record(message: Message) -> JournalRecord:
-    """A journal record, as the fold takes it."""
+    """A journal record in the form that the fold reads."""
     return JournalRecord(message.offset() or 0, message.value() or b"", message.timestamp()[1], header_of(message))
 
 
@@ -51,7 +51,7 @@ _Columns = tuple[list[bytes | None], list[bytes | None], list[Stamp]]
 
 
 def _usual(messages: list[Message]) -> _Columns:
-    """Columns of records that have konverse's header alone. TypeError or ValueError when one differs."""
+    """Columns of records whose only header is konverse's. TypeError or ValueError when a record differs."""
     pairs: Any = map(Message.headers, messages)
     headers = [value if name == HEADER else _refuse() for ((name, value),) in pairs]
     return headers, list(map(Message.value, messages)), [message.timestamp()[1] for message in messages]
@@ -62,7 +62,7 @@ def _refuse() -> Never:
 
 
 def _unusual(messages: list[Message]) -> _Columns:
-    """Columns of any records: None for a record without konverse's header; the user's headers beside the timestamp."""
+    """Columns of any records: header None for a record without konverse's; other headers go with the timestamp."""
     headers: list[bytes | None] = []
     stamps: list[Stamp] = []
     for message in messages:

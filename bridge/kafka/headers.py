@@ -1,4 +1,4 @@
-"""Finds konverse's header of a record."""
+"""Finds konverse's header in a record."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from konverse.schemas.wire.envelope import HEADER
 
 
 def header_of(message: Message) -> bytes | None:
-    """The first header of a record that is named `konverse`; None when it has none, or that header is null."""
+    """Value of a record's first header named `konverse`; None when there is none, or its value is null."""
     pairs: Any = message.headers() or ()
     return next((value for name, value in pairs if name == HEADER), None)

@@ -1,4 +1,4 @@
-"""Reads ranges of a partition in chunks of records, and tells where its log begins and ends."""
+"""Reads ranges of a partition in chunks of records, and finds where its log begins and ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .open_transactions import stalled
 from .refusals import Need
 
 READ_WAIT_MS: Final = 10
-"""Ranges hold records that exist already. A long fetch behind a range would only delay the next read."""
+"""A range contains only existing records. A long fetch after its end would only delay the next read."""
 _SETTLING: Final = ELECTING | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of several has no leader yet
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of the topic's partitions has no leader yet
 }
 """Errors for a topic that a broker does not serve yet."""
 
@@ -27,19 +27,29 @@ _SETTLING: Final = ELECTING | {
 class LogReader:
     """Reads ranges of partitions, one at a time.
 
-    A client that failed once is not used again: after a broker hung, librdkafka 2.16 may answer "unknown partition"
-    for as long as it lives.
+    A client that failed once is not used again: after a broker hung, a client of librdkafka 2.16 may answer "unknown
+    partition" for the rest of its life.
     """
 
-    def __init__(self, kafka: Kafka) -> None:
+    def __init__(self, kafka: Kafka, *, aborted: bool = False) -> None:
+        """With `aborted`, records of aborted and open transactions are read as well."""
         self._kafka = kafka
+        self._isolation = "read_uncommitted" if aborted else "read_committed"
         self._timeout_s = kafka.settings.connect_timeout_s
         self._known: set[str] = set()
         self._failed = False
         self._consumer = self._fresh()
 
     def _fresh(self) -> Consumer:
-        return self._kafka.consumer(**{"enable.partition.eof": True, "fetch.wait.max.ms": READ_WAIT_MS})
+        return self._kafka.consumer(**{
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": READ_WAIT_MS,
+            "isolation.level": self._isolation,
+        })  # fmt: skip
+
+    def with_aborted(self) -> LogReader:
+        """A further reader of the same Kafka that also reads records of aborted and open transactions."""
+        return LogReader(self._kafka, aborted=True)
 
     def _client(self) -> Consumer:
         if self._failed:
@@ -54,7 +64,7 @@ class LogReader:
         return self._kafka.unavailable(what, error, Need.topic("READ", topic))
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """First offset of the log and its end. Waits for a topic that was created just now. Raises KafkaUnavailable."""
+        """First offset and end of the log. Waits for a topic that was just created. Raises KafkaUnavailable."""
         deadline = time.monotonic() + self._timeout_s
         consumer = self._client()
         self._make_known(topic)
@@ -72,11 +82,11 @@ class LogReader:
         try:
             (found,) = self._client().offsets_for_times([asked], timeout=self._timeout_s)
         except KafkaException as error:
-            raise self._unavailable(f"times in {topic}/{partition} cannot be looked up", error, topic) from None
+            raise self._unavailable(f"offsets in {topic}/{partition} cannot be found by time", error, topic) from None
         return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
-        """Chunks of the records from `start` up to before `end`, each with the offset where the log goes on.
+        """Chunks of the records from `start` up to but not including `end`, each with the next offset to read.
 
         Raises LogTruncated, KafkaUnavailable.
         """
@@ -94,7 +104,7 @@ class LogReader:
                 if at > before:
                     yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
                     progress = time.monotonic()  # the caller may have taken long with the chunk
-                elif message is None or time.monotonic() > progress + self._timeout_s:  # events are no progress
+                elif message is None or time.monotonic() > progress + self._timeout_s:  # events are not progress
                     self._failed = True
                     raise KafkaUnavailable(
                         f"no record of {topic}/{partition} could be read at offset {at} for {self._timeout_s} s, and "
@@ -105,11 +115,11 @@ class LogReader:
             consumer.unassign()
 
     def _held_up(self, topic: str, partition: int, at: int) -> str:
-        """The open transaction that keeps readers from a record, and the remedy; empty when there is none."""
+        """Error text about an open transaction that holds up this offset, with the remedy; empty without one."""
         with suppress(KafkaUnavailable):
             found = stalled(self._kafka, topic, partition)
             if found is not None and found.stable <= at:
-                return f": {found.said(topic, partition)}"
+                return f": {found.describe(topic, partition)}"
         return ""
 
     def _usable(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
@@ -120,26 +130,26 @@ class LogReader:
             raise
 
     def _records(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
-        """The records without the events between them, and the offset where the log goes on."""
+        """The records without the events between them, and the next offset to read."""
         records = []
         for message in messages:
             error = message.error()
             if error is None:
                 records.append(message)
                 at = (message.offset() or 0) + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's public name for it
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # public, in spite of its name
                 at = max(at, message.offset() or 0)
             else:
                 self._kafka.check_event(message)
         return records, at
 
     def _make_known(self, topic: str) -> None:
-        """Ask for the topic's leaders: by itself the client looks for those of a new topic only once a second."""
+        """Request the topic's leaders: by itself, the client looks for a new topic's leaders only once a second."""
         if topic not in self._known:
             try:
                 self._consumer.list_topics(topic, self._timeout_s)
             except KafkaException as error:
-                raise self._unavailable(f"the leaders of {topic} cannot be learnt", error, topic) from None
+                raise self._unavailable(f"the leaders of {topic} cannot be determined", error, topic) from None
             self._known.add(topic)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.schemas.catalog.objects import Queue
 
-from .clients import ASKED_AGAIN_S, Kafka
+from .clients import RETRY_EVERY_S, Kafka
 from .refusals import Need
 
 log: Final = logging.getLogger("konverse.reader")
@@ -26,7 +26,7 @@ log: Final = logging.getLogger("konverse.reader")
 _END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 LOOK_EVERY_S: Final = 10.0
-"""A transaction that is open at two looks in a row is logged."""
+"""Interval of checking for open transactions. One that is found twice in a row is logged."""
 
 
 class Stalled(NamedTuple):
@@ -36,11 +36,11 @@ class Stalled(NamedTuple):
     """The last stable offset: the first of these records."""
     end: int
 
-    def said(self, topic: str, partition: int) -> str:
-        """Text for an operator: what holds the partition up, and the remedy."""
+    def describe(self, topic: str, partition: int) -> str:
+        """Text for an operator: the cause, the records concerned, and the remedy."""
         return (
             f"an open transaction of a foreign producer holds up {topic}/{partition}: the records {self.stable} to "
-            f"{self.end - 1} cannot be read before the transaction ends. Find the producer "
+            f"{self.end - 1} cannot be read until the transaction ends. Find the producer "
             f"(kafka-transactions.sh find-hanging --topic {topic} --partition {partition}), make it commit or abort, "
             "or abort its transaction (kafka-transactions.sh abort), and revoke its right to write to the topic"
         )
@@ -53,7 +53,7 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
     """
     place = TopicPartition(topic, partition)
     try:
-        # the end first: whatever is appended meanwhile, a log without open transactions is stable up to there
+        # the end first: a log without open transactions is stable up to it, even if records are appended meanwhile
         end, stable = (
             _answer(kafka, place, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
         )
@@ -65,14 +65,14 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
 
 
 def log_ends(kafka: Kafka, places: Collection[TopicPartition], operation: str = "READ") -> dict[tuple[str, int], int]:
-    """Ends of these logs, by topic and partition, including what open transactions hold up. Raises KafkaUnavailable.
+    """Ends of these logs, by topic and partition, after the records that open transactions hold up.
 
-    If the last stable offset of a log, asked afterwards, is smaller than its end, a transaction was open. `operation`
-    on the topic is what AccessDenied names.
+    A transaction was open if a log's last stable offset, requested afterwards, is smaller than its end. `operation` is
+    the right on the topic that AccessDenied names. Raises KafkaUnavailable.
     """
     ends: dict[tuple[str, int], int] = {}
     level = IsolationLevel.READ_UNCOMMITTED
-    asked = _ask(kafka, [*places], level, ASKED_AGAIN_S) if places else {}
+    asked = _ask(kafka, [*places], level, RETRY_EVERY_S) if places else {}
     for place, first in asked.items():
         try:
             ends[place.topic, place.partition] = _answer(kafka, place, level, first)
@@ -92,11 +92,11 @@ class OpenTransactions:
         self._ends: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._stable: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._known: dict[int, int] = {}
-        """Partition -> last stable offset at the last look, where a transaction was open."""
+        """Partition -> last stable offset at the last look, for partitions with an open transaction."""
         self._seldom = LogThrottle()
 
     def poll(self, partitions: Collection[int]) -> None:
-        """Ask Kafka when a look is due, or take its answers. Call it often."""
+        """Ask Kafka when a look is due, or process its answers. Call it often."""
         if not self._ends:
             now = time.monotonic()
             if partitions and now >= self._look_at:
@@ -117,7 +117,7 @@ class OpenTransactions:
     def _heard(self, found: dict[int, Stalled]) -> None:
         for number, one in found.items():
             if self._known.get(number) == one.stable and self._seldom.due(number):
-                log.warning("%s", one.said(self._topic, number))
+                log.warning("%s", one.describe(self._topic, number))
         for number in self._known.keys() - found.keys():
             if self._seldom.over(number):
                 log.warning("the transaction that held up %s/%d has ended", self._topic, number)

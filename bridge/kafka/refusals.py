@@ -1,4 +1,4 @@
-"""Turns an authorizer's refusal into one typed error: the principal, the operation, the resource and what to grant."""
+"""Turns an authorization error into one exception type: principal, operation, resource, and the right to grant."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Need(NamedTuple):
 
     @classmethod
     def of_member(cls, error: KafkaError, topic: str, group: str) -> Need:
-        """The right that a member of a group lacks after `error`: to the group, or to the topic that it reads."""
+        """The right that a group member lacks according to `error`: on the group, or on the topic that it reads."""
         return cls.group(group) if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED else cls.topic("READ", topic)
 
     @classmethod
@@ -48,16 +48,16 @@ class Need(NamedTuple):
 
 
 def principal_of(client: Mapping[str, Any]) -> str:
-    """The principal that Kafka sees behind clients with these properties, as far as the properties tell."""
+    """Kafka's principal for clients with these properties, as far as the properties show it."""
     user = client.get("sasl.username")
     if user:
         return f"User:{user}"
     plain = str(client.get("security.protocol", "plaintext")).lower() == "plaintext"
-    return "User:ANONYMOUS" if plain else OF_THIS_PROCESS  # a certificate, a ticket or a token names it
+    return "User:ANONYMOUS" if plain else OF_THIS_PROCESS  # known only to the certificate, token or Kerberos
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether the error is an authorizer's. A producer that has failed for good shows that in the error's text only."""
+    """Whether it is an authorization error. A producer with a fatal error shows this only in the error's text."""
     return error.code() in _CODES or (error.fatal() and "authorization failed" in error.str().lower())
 
 
@@ -92,6 +92,6 @@ def unavailable(
 
 
 def words(error: KafkaError, need: Need, client: Mapping[str, Any]) -> str:
-    """Text for a log line about an error: which right is missing, or the client's own words."""
+    """Text for a log line about an error: the missing right, or the client's own text."""
     refused = denied(error.str(), error, need, client)
     return error.str() if refused is None else str(refused)

@@ -1,7 +1,7 @@
-"""Watches the topics of a queue while it is read: deleted, created again, with other settings or more partitions.
+"""Watches the topics of a queue while it is read: deletion, re-creation, changed settings and added partitions.
 
-Asks Kafka every few seconds and never waits for an answer. A topic that is no longer the queue's ends the reader. A
-setting that an administrator has spoilt is logged with the command that mends it, and again every 30 s.
+It asks Kafka every few seconds and never waits for an answer. A topic that is no longer the queue's ends the reader. A
+wrong setting is logged with the command that corrects it, and again every 30 s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 
 from .clients import Kafka
-from .misfits import misfits
+from .topic_faults import misfits
 from .topics import id_of, made_again, replicas_of, topics_of
 
 log: Final = logging.getLogger("konverse.reader")
@@ -30,10 +30,11 @@ WATCH_EVERY_S: Final = 3.0
 
 
 class TopicWatch:
-    """Checks whether the topics of a queue are still those that the catalog means."""
+    """Checks whether the topics of a queue are still those recorded in the catalog."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._admin = kafka.admin
+        self._bootstrap = kafka.settings.bootstrap
         self._queue = queue
         self._identifiers = {
             queue.topic: queue.data_topic_id,
@@ -52,7 +53,7 @@ class TopicWatch:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the oldest question without an answer; 0 when none is open. Answers are noticed by `look`."""
+        """Seconds since the oldest unanswered request; 0 when none is pending. Answers are noticed by `poll`."""
         return time.monotonic() - self._unheard_since if self._unheard_since is not None else 0.0
 
     def poll(self) -> None:
@@ -86,7 +87,7 @@ class TopicWatch:
         try:
             described = answer.result()
         except KafkaException as error:
-            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # other errors do not tell
+            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # other errors prove nothing
         if id_of(described) != self._identifiers.get(name, id_of(described)):
             raise made_again(name)
         self._replicas[name] = replicas_of(described)
@@ -116,13 +117,13 @@ class TopicWatch:
         replicas = self._replicas.get(name)
         if replicas is None:
             return
-        problems = [*misfits(name, actual, self._settings[name], replicas)]
+        problems = [*misfits(self._bootstrap, name, actual, self._settings[name], replicas)]
         for problem in problems:
             if self._changes.due(problem):
                 log.error("queue %r: %s", self._queue.name, problem)
 
 
 def has_answered(answer: Future[TopicDescription]) -> bool:
-    """Whether the answer came from a broker, be it an error."""
+    """Whether a broker has answered, even with an error."""
     error = answer.exception()
     return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are negative

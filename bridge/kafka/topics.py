@@ -12,13 +12,14 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPa
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_topic, snapshot_topic
 
 from .clients import Kafka
-from .misfits import BYTES_MIN, misfits
 from .open_transactions import log_ends
 from .refusals import Need, access_denied, is_refusal, principal_of
+from .topic_faults import BYTES_MIN, misfits
 
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -26,8 +27,8 @@ DATA_CONFIG: Final = dict(_KEPT)
 """Settings that a data topic needs."""
 
 _CREATED: Final = {"message.timestamp.type": "LogAppendTime"}
-"""Settings of each topic that konverse creates. By the broker's time, no wrong clock of a sender moves a timer or a
-lifetime; a data topic that exists already may carry the senders' time."""
+"""Settings of each topic that konverse creates. With the broker's time, a sender's wrong clock cannot shift a timer or
+a lifetime. An existing data topic may carry the senders' time."""
 
 JOURNAL_CONFIG: Final = {
     **_KEPT,
@@ -40,8 +41,8 @@ SESSION_TIMEOUT_S: Final = 45.0
 
 _VISIBLE_WITHIN_S: Final = 15.0
 _ALL_FENCED: Final = "All brokers are currently fenced"
-"""Kafka's text when its controller has received no heartbeat of any broker for some seconds. A cluster with too few
-brokers has the same error code."""
+"""Kafka's error text when the controller has received no heartbeat from any broker for some seconds. A cluster with too
+few brokers reports the same error code."""
 _FENCED_AGAIN_S: Final = 0.2
 
 
@@ -73,7 +74,7 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR and not _is_fenced(error):
                 raise InvalidSettings(
-                    f"setting 'replication_factor': {error.args[0].str()}. Start the brokers that are missing, or give "
+                    f"setting 'replication_factor': {error.args[0].str()}. Start the missing brokers, or configure "
                     "fewer replicas"
                 ) from None
             if is_refusal(error.args[0]):
@@ -87,7 +88,7 @@ class Topics:
         return True
 
     def _create(self, topic: NewTopic) -> None:
-        """Create a topic. While all brokers are fenced, as they are for a moment after a pause, try again."""
+        """Create a topic. Tries again while all brokers are fenced, as they briefly are after a pause."""
         deadline = time.monotonic() + self._kafka.settings.connect_timeout_s
         while True:
             try:
@@ -118,10 +119,10 @@ class Topics:
         for (topic, _partition), end in log_ends(self._kafka, places, "DESCRIBE").items():
             if end:
                 raise TopicMismatch(
-                    f"topic {topic} holds records of another queue, which the catalog does not have (any more): "
+                    f"topic {topic} holds records of another queue, which is not in the catalog (any more): "
                     f"a new queue would receive none of them. If {queue!r} was dropped, drop_queue({queue!r}) "
-                    "deletes its remains. If the catalog was lost, restore it from a backup; or give up the records "
-                    f"of the topic: kafka-topics --delete --topic {topic}"
+                    "deletes its remains. If the catalog was lost, restore it from a backup. To discard the "
+                    f"records, delete the topic: kafka-topics --delete --topic {topic}"
                 )
 
     def journals_without(self, name: str, instance: str) -> list[str]:
@@ -155,13 +156,13 @@ class Topics:
                 gone.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    what = f"topic {name} of a queue that was dropped cannot be deleted"
+                    what = f"topic {name} of a dropped queue cannot be deleted"
                     raise self._unavailable(what, error, "DELETE", name) from None
             if not _soon(lambda name=name: self._leaders(name) is None):  # type: ignore[misc]
-                raise TopicMismatch(f"topic {name} was deleted and is still served after {_VISIBLE_WITHIN_S} s")
+                raise TopicMismatch(f"topic {name} was deleted but is still served after {_VISIBLE_WITHIN_S} s")
 
     def check_queue(self, queue: Queue) -> None:
-        """Raise TopicMismatch unless the topics of the queue fit and are those that the catalog means.
+        """Raise TopicMismatch unless the queue's topics have fitting settings and are those recorded in the catalog.
 
         Partitions that were added to a topic do not matter: konverse neither writes to them nor reads them.
         """
@@ -170,18 +171,21 @@ class Topics:
         self.same_queue(queue)
 
     def check(self, name: str, partitions: int, config: Mapping[str, str], *, may_grow: bool = False) -> None:
-        """Raise TopicMismatch, which names the fault and the command that mends it, unless the topic fits.
+        """Raise TopicMismatch, which names the fault and the command that corrects it, unless the topic fits.
 
-        With `may_grow` the topic may have more partitions.
+        With `may_grow`, more than `partitions` partitions are accepted.
         """
         found = self.partitions(name)
         if found is None:
-            raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
+            raise TopicMismatch(
+                f"topic {name} does not exist; create it with {counted(partitions, 'partition')} and {config}"
+            )
         if found < partitions or (found > partitions and not may_grow):
             raise TopicMismatch(
-                f"topic {name} has {found} partitions, not {partitions}; partitions are fixed when a queue is created"
+                f"topic {name} has {counted(found, 'partition')}, not {partitions}; partitions are fixed when a queue "
+                "is created"
             )
-        for problem in misfits(name, self.config(name), config, self._replicas(name)):
+        for problem in misfits(self._kafka.settings.bootstrap, name, self.config(name), config, self._replicas(name)):
             raise TopicMismatch(problem)
 
     def config(self, name: str) -> dict[str, str]:
@@ -197,7 +201,7 @@ class Topics:
         return {key: str(entry.value) for key, entry in found.items()}
 
     def session_timeout_s(self) -> float:
-        """Seconds after which a silent member of a consumer group counts as dead; the default when Kafka does not tell.
+        """Seconds after which a silent member of a consumer group counts as dead; the default when Kafka does not say.
 
         The brokers set this time; in the classic group protocol each member does.
         """
@@ -237,7 +241,7 @@ class Topics:
         return [partition.leader for partition in topic.partitions.values()]
 
     def _check_visible(self, name: str) -> None:
-        """Raise AccessDenied when this process may not see the topic: a list of all topics leaves it out then."""
+        """Raise AccessDenied when this process may not see the topic: a list of all topics omits such a topic."""
         with suppress(TopicMismatch):
             self._described(name)
 
@@ -251,8 +255,8 @@ class Topics:
         if not there:
             raise access_denied(
                 f"topic {name} does not exist, or this process may not see it: Kafka refuses {principal} DESCRIBE on "
-                f"topic {name}, and CREATE. If it exists, grant DESCRIBE on topic {name} to {principal}, which READ "
-                f"and WRITE hold too; else have an administrator create it, or grant CREATE on topic {name} to "
+                f"topic {name}, and CREATE. If it exists, grant DESCRIBE on topic {name} to {principal} (READ and "
+                f"WRITE include it); else have an administrator create it, or grant CREATE on topic {name} to "
                 f"{principal}",
                 principal,
                 Need.topic("DESCRIBE", name),
@@ -278,24 +282,24 @@ class Topics:
         return found
 
     def same(self, name: str, identifier: bytes) -> None:
-        """Raise TopicMismatch when the topic does not have this id of Kafka's."""
+        """Raise TopicMismatch unless the topic has this Kafka id."""
         if self.topic_id(name) != identifier:
             raise made_again(name)
 
     def same_queue(self, queue: Queue) -> None:
-        """Raise TopicMismatch when a topic of the queue is missing, or is not the one that the catalog means."""
+        """Raise TopicMismatch when a topic of the queue is missing, or is not the one recorded in the catalog."""
         self.same(queue.topic, queue.data_topic_id)
         self.same(journal_topic(queue.topic, queue.subscription), queue.journal_topic_id)
         self.topic_id(snapshot_topic(queue.topic, queue.subscription))
 
     def _wait_until_visible(self, name: str) -> None:
-        """Wait until the broker that is asked knows the topic and all leaders: creation is asynchronous."""
+        """Wait until the contacted broker knows the topic and all its leaders: creation is asynchronous."""
         if not _soon(lambda: min(self._leaders(name) or [-1]) >= 0):
-            raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
+            raise TopicMismatch(f"topic {name} was created but is still not served after {_VISIBLE_WITHIN_S} s")
 
 
 def _soon(condition: Callable[[], bool]) -> bool:
-    """Wait until a change has reached the broker that is asked; False when that takes too long."""
+    """Wait until a change has reached the contacted broker; False when that takes too long."""
     deadline = time.monotonic() + _VISIBLE_WITHIN_S
     while not condition():
         if time.monotonic() > deadline:
@@ -311,15 +315,15 @@ def replicas_of(described: TopicDescription) -> int:
 
 def id_of(described: TopicDescription) -> bytes:
     """Kafka's own id of a topic, 16 bytes."""
-    identifier: Any = described.topic_id  # the client's types leave its methods out
+    identifier: Any = described.topic_id  # the client's type stubs omit its methods
     mask = (1 << 64) - 1
     high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
     return UUID(int=int(high) << 64 | int(low)).bytes
 
 
 def made_again(name: str) -> TopicMismatch:
-    """Error for a topic that was replaced by another one of its name."""
+    """Error for a topic that was replaced by another one of the same name."""
     return TopicMismatch(
         f"topic {name} was deleted and created again since the queue was created: its records are gone. "
-        "Restore it from a backup, or go on with a queue of another name; drop_queue with force=True frees this one"
+        "Restore it from a backup, or continue with a queue of another name; drop_queue with force=True frees this one"
     )

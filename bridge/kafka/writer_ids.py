@@ -21,7 +21,7 @@ class WriterIds:
         self.topic = self._open.name
 
     def prepare(self) -> None:
-        """Create the topic that the time is taken from, if it does not exist."""
+        """Create the topic that provides Kafka's time, if it does not exist."""
         self._open.prepare()
 
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:

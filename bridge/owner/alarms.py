@@ -8,6 +8,7 @@ from typing import Final
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.fold.journal import UNDECODABLE
 from konverse.dialog.owner.owner import Owner
+from konverse.schemas.counting import counted
 
 log: Final = logging.getLogger("konverse.owner")
 
@@ -26,10 +27,10 @@ def log_alarms(owner: Owner, journal: str, said: LogThrottle) -> None:
             log.error("%s%s", text, f". This is alarm {count:,} of its kind for this partition" if count > 1 else "")
     if undecodable and said.due((where, UNDECODABLE)):
         log.error(
-            "%s. In this journal, %s so far; %s. Only owners may write to it: find out which other principals may "
-            "write to topic %s, and revoke that right",
+            "%s. In this journal, %s so far; %s. Only owners may write to a journal: find out which other principals "
+            "may write to topic %s, and revoke that right",
             undecodable,
-            "1 record is undecodable" if feed.undecodable == 1 else f"{feed.undecodable:,} records are undecodable",
+            counted(feed.undecodable, "record is undecodable", "records are undecodable"),
             "it has no effect" if feed.undecodable == 1 else "they have no effect",
             journal,
         )

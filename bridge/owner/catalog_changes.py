@@ -1,8 +1,8 @@
 """Catalog changes as a reader's owners apply them: dropped services, contracts and queues, altered services, STATUS.
 
-The pumping thread reads the catalog without the reader's lock, because Kafka may be slow; handlers go on meanwhile.
-Before each read, `step` records which conversations have arrived from other partitions. Only these are judged by that
-read: a later arrival may come from a process that knows a newer catalog (`dialog.owner.relocations`).
+The pumping thread reads the catalog without the reader's lock, because Kafka may be slow; handlers continue meanwhile.
+Before each read, `step` records which conversations have arrived from other partitions. Only these are judged by the
+result: a later arrival may come from a process that knows a newer catalog (`dialog.owner.relocations`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from konverse.bridge.catalog.homes import LATER_S, Altered, Elsewhere
+from konverse.bridge.catalog.homes import LATER_S, Altered, MovedServices
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.events import Phase
@@ -34,11 +34,11 @@ UNANSWERED_S: Final = 1.0
 
 
 class _CatalogRead(NamedTuple):
-    """A read of the catalog: wanted while `elsewhere` is None, then done."""
+    """A read of the catalog: requested while `moved` is None, completed otherwise."""
 
     arrivals: dict[Owner, dict[int, Arrival]]
     """Conversations that had arrived from other partitions before the read, by endpoint index."""
-    elsewhere: Elsewhere | None = None
+    moved: MovedServices | None = None
     dropped: bool = False
 
 
@@ -52,11 +52,11 @@ class CatalogChanges:
         self._owners = owners
         self.altered = Altered(rules, queue)
         self.dropped = False
-        """The queue is no longer in the catalog."""
+        """Whether the queue is no longer in the catalog."""
         self._at = math.inf
         """When the next search for conversations of dropped objects is due."""
         self._until = 0.0
-        """Until then searches are repeated, for conversations that arrive late."""
+        """Time until which searches are repeated, for conversations that arrive late."""
         self._wanted: _CatalogRead | None = None
         self._read: _CatalogRead | None = None
 
@@ -66,7 +66,7 @@ class CatalogChanges:
         self._until = self._at + SWEEP_FOR_S
 
     def step(self) -> None:
-        """Ask for a read of the catalog when a search is due, and apply the last one. The caller holds the lock.
+        """Request a read of the catalog when a search is due, and apply the last result. The caller holds the lock.
 
         Predicted verdicts on messages are discarded when the catalog has changed.
         """
@@ -80,27 +80,27 @@ class CatalogChanges:
             self._at = time.monotonic() + SWEEP_EVERY_S
             self._wanted = _CatalogRead({owner: {**owner.fold.state.moves.arrivals} for owner in self._leading()})
         reading, self._read = self._read, None
-        if reading is not None and reading.elsewhere is not None:
-            self._sweep(self._judge, reading, reading.elsewhere)
+        if reading is not None and reading.moved is not None:
+            self._sweep(self._judge, reading, reading.moved)
 
     def read(self) -> None:
-        """Read the catalog when `step` has asked for it. The pumping thread calls this without the reader's lock."""
+        """Read the catalog if `step` has requested it. The pumping thread calls this without the reader's lock."""
         wanted, judge = self._wanted, self._judge
         if wanted is None or judge is None:
             return
         try:
-            elsewhere = self.altered.read()
-            self._read = _CatalogRead(wanted.arrivals, elsewhere, dropped=not judge.keeps(self._queue))
+            moved = self.altered.read()
+            self._read = _CatalogRead(wanted.arrivals, moved, dropped=not judge.keeps(self._queue))
         except EXPECTED_ERRORS as error:
-            log.debug("cannot determine which objects were dropped: %s", error)
+            log.debug("queue %r: cannot determine which objects were dropped: %s", self._queue.name, error)
         finally:
             self._wanted = None
 
     def look_for_drop(self, since: float) -> float:
         """Check whether the queue was dropped, once a record has waited for UNANSWERED_S since `since`.
 
-        Returns the time to wait from next. Reads the catalog at once, so only for a caller that holds the reader's lock
-        and can do nothing else.
+        Returns `since` for the next call. Reads the catalog at once, so only a caller that holds the reader's lock and
+        has nothing else to do may call it.
         """
         if self._judge is None or time.monotonic() < since + UNANSWERED_S:
             return since
@@ -108,20 +108,20 @@ class CatalogChanges:
             self.altered.read()
             self.dropped = not self._judge.keeps(self._queue)
         except EXPECTED_ERRORS as error:
-            log.debug("cannot determine whether the queue was dropped: %s", error)
+            log.debug("cannot determine whether queue %r was dropped: %s", self._queue.name, error)
         return time.monotonic()
 
-    def _sweep(self, judge: CatalogJudge, reading: _CatalogRead, elsewhere: Elsewhere) -> None:
-        """Have owners end or move the conversations concerned, and plan the next search for ones on their way."""
+    def _sweep(self, judge: CatalogJudge, reading: _CatalogRead, moved: MovedServices) -> None:
+        """Have owners end or move the conversations concerned, and schedule the next search for those in transit."""
         is_here = partial(judge.has, self._queue)
         self.dropped = reading.dropped
         leading = self._leading()
         try:
-            gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
+            gone = [owner for owner in leading if owner.staging.dropping.find(is_here, judge.has_contract)]
         except EXPECTED_ERRORS as error:
-            log.debug("cannot determine which objects were dropped: %s", error)
+            log.debug("queue %r: cannot determine which objects were dropped: %s", self._queue.name, error)
             return
-        self.altered.see(elsewhere, {owner: reading.arrivals.get(owner, {}) for owner in leading})
+        self.altered.update(moved, {owner: reading.arrivals.get(owner, {}) for owner in leading})
         if not (gone or self.altered.places) or self._at > self._until:
             self._at = time.monotonic() + LATER_S if self.altered.places else math.inf
 

@@ -1,10 +1,10 @@
 """Drives the owners of a reader's partitions: effects become calls, outcomes become events (protocol.md section 4).
 
-Each partition has one `Owner`; all owners of a reader share a producer for journals, one for outputs and a reader of
-logs. The thread that holds the reader's lock makes every step of every owner, one step at a time.
+Each partition has one `Owner`; all owners of a reader share a producer for journals, one for outputs and a log reader.
+The thread that holds the reader's lock makes every step of every owner, one step at a time.
 
-When a partition is lost, `LateTransactions` takes the reader's place for transactions that are still held. It counts
-those that would have committed: their work is discarded, and the new owner delivers their messages again.
+When a partition is lost, `LateTransactions` replaces the reader as host of its open transactions. It counts those that
+would have committed: their work is discarded, and the new owner delivers their messages again.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
 from .alarms import log_alarms
 from .catalog_changes import CatalogChanges
+from .closing_log import log_unreleased
 from .effects import EffectMethod, run_effects
 from .end_news import EndNews
 from .group_locator import Groups
@@ -72,15 +73,14 @@ from .logs import Question, QueueLogs
 from .outputs import Outputs
 from .snapshots import SnapshotTopic, Truncation
 from .standby import Standby
-from .unreleased import log_unreleased
 
 log: Final = logging.getLogger("konverse.owner")
 URGENT_S: Final = 10.0
-"""Giving back a partition waits this long for an urgent snapshot, without which no owner could recover it."""
+"""`give_back` waits this long for an urgent snapshot, without which no owner could recover the partition."""
 HURRY_S: Final = 1.0
-"""While senders wait for a commit, the reader polls every few milliseconds until none has counted for this long."""
+"""While senders wait for commits, the reader polls every few milliseconds, until none has succeeded for this long."""
 SIGNS_OF_LIFE: Final = 3
-"""Writes to the journal within `silence_timeout_s`, after which an owner counts as dead (M83)."""
+"""Journal writes of a living owner per `silence_timeout_s`. An owner silent for that long counts as dead (M83)."""
 
 
 class OwnerDriver:
@@ -115,22 +115,22 @@ class OwnerDriver:
         self._truncation = Truncation(kafka, queue)
         self._beginnings = OffsetWatch(kafka, queue.topic, BEGINNING)
         self._snapshot_watch = SnapshotWatch(kafka, self._snapshots.topic)
-        self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
+        self._outputs = Outputs(kafka, self.owners, self._run_effects, Destinations(kafka, rules.catalog))
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
-        """Partitions whose consumer has to move to the offset at which their owner stands (effect `Feed`)."""
+        """Partitions in which the consumer must seek to the next offset of their owner (effect `Feed`)."""
         self._ticked_at = 0
         self._awaited = settings.uncommitted_ms < UNCOMMITTED_MS_MAX
-        """Senders wait for commits, and no handler receives: true of the transmission queue only."""
+        """Whether senders wait for commits, and no handler receives: true only for the transmission queue."""
         self._hurries_until: tuple[int, float] | None = None
-        """Commits so far, and the time at which the last of them is HURRY_S old; None: no commit is awaited."""
+        """Number of commits so far, and the time until which to poll quickly; None when no commit is awaited."""
         self._standby: Standby | None = None
         self.late = LateTransactions()
         self.groups = Groups(kafka, queue, self.owners)
         self.acceptance: AcceptedLoss | None = None
         """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
         self.attach: Callable[[Owner], None] | None = None
-        """Connects an owner's transactions to the reader, which answers them and learns when their blocks end."""
+        """Makes the reader the host of an owner's transactions, which is notified when their blocks end."""
 
     # -------------------------------------------------------------------------------------------------- partitions
 
@@ -156,7 +156,7 @@ class OwnerDriver:
             owner.staging.context.begin = partial(self._rules.begin, self.queue, number)
         self.owners[number] = owner
         self.handing_out.join(owner)
-        self._do(owner, owner.step(bounds, now_ms()))
+        self._run_effects(owner, owner.step(bounds, now_ms()))
         log_alarms(owner, self._journal, self._kafka.alarms)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
@@ -176,7 +176,7 @@ class OwnerDriver:
         self._standby = Standby(self._kafka, self.queue, self._fresh, set(self.owners))
 
     def give_back(self, number: int) -> None:
-        """Commit finished work, record in the journal that this is no crash, and let the partition go."""
+        """Commit finished work, record in the journal that this is not a crash, and give the partition up."""
         owner = self.owners.get(number)
         if owner is None:
             return
@@ -186,7 +186,7 @@ class OwnerDriver:
         since = time.monotonic()
         while owner.phase is Phase.LEADING and not self.catalog_changes.dropped:
             if not owner.committing:
-                self._do(owner, owner.release(now_ms()))
+                self._run_effects(owner, owner.release(now_ms()))
             self._take_outcomes(0.05)
             since = self.catalog_changes.look_for_drop(since)
         self.drop(number)
@@ -198,7 +198,7 @@ class OwnerDriver:
             self._snapshots.forget(owner)
             owner.trial.leave()
             self.handing_out.leave(owner)
-            if self.attach is not None:  # a transaction that is still held shall not keep the reader alive
+            if self.attach is not None:  # an open transaction must not keep the reader alive
                 self.late.attach(owner.staging.context)
         if self._standby is not None:
             self._standby.follow_again(number)
@@ -210,25 +210,25 @@ class OwnerDriver:
         """Tell the owner that the data log no longer holds its next offset."""
         owner = self.owners.get(number)
         if owner is not None:
-            self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
+            self._run_effects(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
-    def _look_at_offsets(self, now: int) -> None:
-        """Tell the owners what was deleted from the logs that a recovery would need."""
+    def _check_offsets(self, now: int) -> None:
+        """Notify the owners of deleted records that a recovery would need."""
         for number, (offset,) in self._beginnings.poll(self.owners).items():
             self._data_begins(number, offset)
         leading = {number: owner for number, owner in self.owners.items() if owner.phase is Phase.LEADING}
         newest = {number: at for number, owner in leading.items() if (at := owner.snapshots.newest) >= 0}
         for number, held in self._snapshot_watch.poll(newest):
             if number in leading:
-                self._do(leading[number], leading[number].step(held, now))
+                self._run_effects(leading[number], leading[number].step(held, now))
                 log_alarms(leading[number], self._journal, self._kafka.alarms)
 
     def _data_begins(self, number: int, offset: int) -> None:
-        """The data log begins at `offset`: tell the owner if its last snapshot needs data from before it."""
+        """The data log begins at `offset`: notify the owner if a recovery from its last snapshot needs earlier data."""
         owner = self.owners.get(number)
         if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
-            self._do(owner, owner.step(DataGone(offset), now_ms()))
+            self._run_effects(owner, owner.step(DataGone(offset), now_ms()))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
     def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
@@ -247,18 +247,18 @@ class OwnerDriver:
             events += between
             owner = self.owners.get(number or 0)
             if owner is not None:
-                self._do(owner, owner.step(DataRead(columns), 0))
+                self._run_effects(owner, owner.step(DataRead(columns), 0))
         return events
 
     def ingest(self) -> int:
-        """Let every owner ingest what it was fed. Returns the number of records."""
+        """Let every owner ingest the data fed to it. Returns the number of records."""
         now = now_ms()
         return sum(owner.ingest(now) for owner in self.owners.values())
 
     def commit(self, owner: Owner) -> None:
-        """Commit what the owner has staged, unless a commit is on its way. The other owners have their turn next."""
+        """Commit the owner's staged work, unless a commit is in flight. The other owners are served next."""
         self.handing_out.served(owner)
-        self._do(owner, owner.commit(now_ms()))
+        self._run_effects(owner, owner.commit(now_ms()))
 
     @property
     def gated(self) -> bool:
@@ -266,9 +266,9 @@ class OwnerDriver:
         return any(owner.fold.state.gated for owner in self.owners.values())
 
     def hurries(self) -> bool:
-        """Whether to poll quickly: senders wait, and within HURRY_S a commit has counted or the wait has begun.
+        """Whether to poll quickly: senders wait, and a commit succeeded or their wait began within the last HURRY_S.
 
-        So a destination that accepts nothing does not keep the reader busy.
+        Because of this limit, a destination that accepts nothing does not keep the reader busy.
         """
         on_its_way = not self.settled or any(owner.waiting_since is not None for owner in self.owners.values())
         if not (self._awaited and on_its_way):
@@ -280,7 +280,7 @@ class OwnerDriver:
         return now < self._hurries_until[1]
 
     def pump(self, wait_s: float = 0.0) -> None:
-        """Take the outcomes of appends, snapshots and outputs, hand over the next outputs, and tick the owners.
+        """Report the outcomes of appends, snapshots and outputs, hand over the next outputs, and tick the owners.
 
         Waits up to `wait_s` seconds for the outcome of an append.
         """
@@ -288,7 +288,7 @@ class OwnerDriver:
         fates = self._snapshots.poll()
         while fates:
             owner, fate = fates.popleft()
-            self._do(owner, owner.step(fate, now_ms()))
+            self._run_effects(owner, owner.step(fate, now_ms()))
         now = now_ms()
         if now != self._ticked_at:
             self._ticked_at = now
@@ -297,9 +297,9 @@ class OwnerDriver:
             if self.catalog_changes.dropped:
                 for number in list(self.owners):
                     self.drop(number)
-            self._look_at_offsets(now)
+            self._check_offsets(now)
             for owner in list(self.owners.values()):
-                self._do(owner, owner.step(Tick(), now))
+                self._run_effects(owner, owner.step(Tick(), now))
         self._outputs.pump()
         if self._view is not None:
             while self._view.lost:
@@ -307,7 +307,7 @@ class OwnerDriver:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing of the finished work of these partitions is under way."""
+        """Whether all finished work of these partitions is committed, and its outputs are acknowledged."""
         return all(owner.settled for owner in self.owners.values())
 
     def close(self) -> None:
@@ -319,6 +319,7 @@ class OwnerDriver:
             exits.callback(self._reading.close)
             exits.callback(self.groups.close)
             exits.callback(self._truncation.close)
+            exits.callback(self._appender.close)
             exits.callback(self._snapshots.close)
             exits.callback(self._outputs.close)
             for number in self.owners:
@@ -328,7 +329,7 @@ class OwnerDriver:
 
     # ------------------------------------------------------------------------------------------------------ effects
 
-    def _do(self, owner: Owner, effects: list[Effect]) -> None:
+    def _run_effects(self, owner: Owner, effects: list[Effect]) -> None:
         run_effects(_EFFECTS, self, owner, effects)
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
@@ -338,7 +339,7 @@ class OwnerDriver:
         outcomes = self._appender.poll(wait_s)
         while outcomes:
             owner, outcome = outcomes.popleft()
-            self._do(owner, owner.step(outcome, now_ms()))
+            self._run_effects(owner, owner.step(outcome, now_ms()))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
     def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
@@ -378,7 +379,7 @@ class OwnerDriver:
     def _lost_view(self, number: int, now: int) -> None:
         owner = self.owners.get(number)
         if owner is not None:
-            self._do(owner, owner.step(ViewLost(), now))
+            self._run_effects(owner, owner.step(ViewLost(), now))
 
 
 _EFFECTS: Final[dict[type, EffectMethod[OwnerDriver]]] = {
@@ -418,5 +419,5 @@ class LateTransactions:
         """No group of a lost partition is free."""
 
     def done(self, transaction: Transaction, commits: bool, /) -> None:  # noqa: FBT001  # a callback's shape
-        """A `with` block has ended; with `commits` its work was to be committed."""
+        """Count a transaction whose `with` block succeeded (`commits`) and left work to commit."""
         self.count += commits and not transaction.idle

@@ -1,4 +1,4 @@
-"""Runs the effects of an owner: calls the driver's method for each effect, and first the effects that it returns."""
+"""Runs the effects of an owner: calls the driver's method for each, and runs the effects that it returns next."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from konverse.dialog.owner.owner import Owner
 DriverT = TypeVar("DriverT")
 
 EffectMethod = Callable[[DriverT, int, Owner, Any], "list[Effect] | None"]
-"""A method of a driver: partition number, owner and effect. Returns the effects with which the owner goes on."""
+"""A driver's method for a kind of effect. Takes partition number, owner and effect; returns the effects that follow."""
 
 
 def run_effects(
     methods: Mapping[type, EffectMethod[DriverT]], driver: DriverT, owner: Owner, effects: Iterable[Effect]
 ) -> None:
-    """Turn effects into calls. The effects that follow from a read come before the remaining ones."""
+    """Turn effects into calls. Effects that result from a call run before the remaining ones."""
     number, todo = owner.identity.partition, deque(effects)
     while todo:
         effect = todo.popleft()

@@ -1,6 +1,6 @@
-"""Reads the state of a partition without claiming it, for tools, views and questions about outcomes.
+"""Reads the state of a partition without claiming it, for tools, views and queries about outcomes.
 
-The state is a fold of the journal: data that the owner has ingested but not committed are not in it.
+The state is a fold of the journal: it does not contain data that the owner has ingested but not committed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .logs import QueueLogs
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from konverse.dialog.state.partition import Judge
+    from konverse.dialog.state.partition import AdmissionPolicy
 
 CATCH_UP_S: Final = 30.0
 
 
 class Ahead(NamedTuple):
-    """A partition as an owner that took it over now would find it."""
+    """The state that an owner would find if it took the partition over now."""
 
     state: Partition
     head: JournalHead
     """End of the journal: nothing was committed after it."""
     committed: dict[Address, int]
-    """First counter of each output stream that the journal does not hold; outputs from there on are predicted."""
+    """Output stream -> its first counter that is not in the journal; outputs from there on are predictions."""
     unseen: int
-    """Data offsets that were not read: the log holds more than VIEW_AHEAD_… allows, or they are gone."""
+    """Number of data offsets not read, because there are more than VIEW_AHEAD_… allows or they were deleted."""
 
 
 class _Observed(Fold):
@@ -75,25 +75,28 @@ class Follower:
         *,
         accepts_loss: bool = False,
     ) -> None:
-        """`reading` is a client to share with other followers, not at the same time; it is not closed here.
+        """`reading` is shared with other followers, which use it one at a time; this follower does not close it.
 
-        With `accepts_loss` the state ends where data are gone that the journal has ingested: see `acceptance`.
+        With `accepts_loss` the state ends where data that the journal has ingested were deleted: see `acceptance`.
         """
         self.accepts_loss = accepts_loss
         self._check = partial(Topics(kafka).same_queue, queue)
         self._checked = False
-        """The topics were found to be the queue's."""
+        """Whether the topics were found to be the queue's."""
         self._identity = LogIdentity(
             queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
         )
         self._reading = reading or QueueLogs(kafka, queue)
         self._own = reading is None
         self.on_commit: Callable[[Partition, Commit], None] | None = None
-        """Called with each COMMIT that counts and the state before it."""
+        """Called before each valid COMMIT is applied, with the state before it and the COMMIT."""
         self.begin_anew()
 
+    def __repr__(self) -> str:
+        return f"<Follower of {self._identity.data_topic}/{self._identity.partition}>"
+
     def begin_anew(self) -> None:
-        """Discard what was read."""
+        """Discard the state; the next `catch_up` reads the logs again."""
         self._fold = _Observed(self._identity, self._see)
         self._recovery = Recovery(self._fold)
         self._recovery.acceptance = self.acceptance = AcceptedLoss() if self.accepts_loss else None
@@ -113,13 +116,13 @@ class Follower:
         return self._fold.head
 
     def catch_up(self, timeout_s: float = CATCH_UP_S) -> Partition:
-        """Fold up to the journal's present end; the first time, and after a truncation, from the newest snapshot.
+        """Fold up to the journal's present end. Begins at the newest snapshot the first time and after a truncation.
 
         Raises KafkaUnavailable when Kafka does not answer or the logs are not read within `timeout_s`, PartitionHalted
         when they contradict themselves, TopicMismatch when the topics are no longer the queue's. It may be called again
         after any of these.
         """
-        if not self._checked:  # a topic of the same name would be waited for, or be mistaken for the queue's
+        if not self._checked:  # else a missing topic would be awaited, or a recreated one mistaken for the queue's
             self._check()
             self._checked = True
         deadline = time.monotonic() + timeout_s
@@ -137,27 +140,27 @@ class Follower:
         number = self._identity.partition
         questions: list[Any] = self._recovery.start(self._reading.bounds(number))
         while questions:
-            questions = self._told(self._reading.answer(number, questions[0]), deadline)
+            questions = self._answered(self._reading.answer(number, questions[0]), deadline)
 
-    def _told(self, event: Any, deadline: float) -> list[Any]:
-        """Pass an answer to the recovery. Returns what to read next."""
+    def _answered(self, event: Any, deadline: float) -> list[Any]:
+        """Pass an answer to the recovery. Returns its next questions."""
         recovery = self._recovery
         if isinstance(event, OutOfRange):
             recovery.out_of_range(event)
-        told = _TOLD.get(type(event))
+        handler = _HANDLERS.get(type(event))
         where = self.head.where
-        if told is None:
+        if handler is None:
             raise self._reading.unreadable(f"the logs of {where}")
         if time.monotonic() > deadline:
-            raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give a longer timeout")
-        return told(recovery, event)
+            raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; pass a longer timeout")
+        return handler(recovery, event)
 
-    def look_ahead(self, judge: Judge, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
-        """Catch up, then fold the data that no commit has ingested yet, as an owner would that took over now.
+    def fold_uncommitted(self, judge: AdmissionPolicy | None, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
+        """Catch up, then fold the data that no commit has ingested yet, as an owner that took over now would.
 
-        `now_ms` is the present on Kafka's clock; `judge` decides which messages are rejected. The result only predicts
-        what that owner would decide, so this follower hands the state over and reads anew at the next `catch_up`.
-        Raises what `catch_up` raises.
+        `now_ms` is the present on Kafka's clock; `judge` decides which messages are rejected; None: none is. The result
+        only predicts that owner's decisions, so this follower does not keep it: the next `catch_up` reads the logs
+        again. Raises the errors of `catch_up`.
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition
@@ -168,7 +171,8 @@ class Follower:
             raise KafkaUnavailable(f"Kafka did not report the end of the data log of {fold.head.where}; try again")
         state.now_ms = max(state.now_ms, now_ms)  # the time of the CLAIM that an owner begins with
         state.rejected, state.recent.contested = {}, {}
-        state.judged_by(judge)
+        if judge is not None:
+            state.judged_by(judge)
         records, size = 0, 0
         while fold.data_to < end and records < VIEW_AHEAD_RECORDS_MAX and size < VIEW_AHEAD_BYTES_MAX:
             span = ReadData(fold.data_to, min(end, fold.data_to + VIEW_AHEAD_RECORDS_MAX - records))
@@ -201,7 +205,7 @@ class Follower:
         self.close()
 
 
-_TOLD: Final[dict[type, Callable[[Recovery, Any], list[Any]]]] = {
+_HANDLERS: Final[dict[type, Callable[[Recovery, Any], list[Any]]]] = {
     SnapshotsRead: Recovery.snapshots_read,
     JournalRead: Recovery.journal_read,
     DataRead: Recovery.data_read,

@@ -1,4 +1,4 @@
-"""Finds the partition of a conversation group: in the states of the partitions owned here, or in other journals."""
+"""Finds the partition of a conversation group: in the states of the partitions owned here, or in the other journals."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Groups:
         return {number: owner.fold.state for number, owner in self._owners.items()}
 
     def answer(self, search: Search) -> None:
-        """Answer the questions of a search until it ends. The caller holds no lock, so owners go on meanwhile.
+        """Answer the questions of a search until it ends. The caller holds no lock, so owners continue meanwhile.
 
-        The first search reads each journal from its newest snapshot, which may take seconds; the next one goes on from
-        there. Data that no commit has ingested yet are searched too, because a group that has moved may wait there. A
-        partition needs no owner to be searched. Raises what `Follower.catch_up` raises.
+        The first search reads each journal from its newest snapshot, which may take seconds; later searches continue
+        from there. Data that no commit has ingested yet are searched too, because a group that has moved may wait
+        there. A partition needs no owner to be searched. Raises the errors of `Follower.catch_up`.
         """
         try:
             with self._searching:
@@ -54,7 +54,7 @@ class Groups:
                 while search.question is not None:
                     search.answer(self._answer(search.question))
         finally:
-            self._let_go()
+            self._release()
 
     def _answer(self, question: ReadState | ReadBehind) -> Journaled | Iterable[RecordColumns]:
         if isinstance(question, ReadBehind):
@@ -86,9 +86,9 @@ class Groups:
     def close(self) -> None:
         """Close the client. A search that is still running closes it when it ends."""
         self._closed = True
-        self._let_go()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._closed and self._searching.acquire(blocking=False):
             try:
                 self._followed.clear()

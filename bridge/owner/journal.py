@@ -8,20 +8,21 @@ from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException, Message, Producer
 
-from konverse.bridge.kafka.clients import Kafka, discard
+from konverse.bridge.kafka.clients import Kafka, NoProducer, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.events import Append, Appended
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.counting import counted
 
 log: Final = logging.getLogger("konverse.journal")
 
 
 class _AppendFlight:
-    """An append on its way; a large commit has several records."""
+    """An append in flight; a large commit has several records."""
 
     __slots__ = ("last", "owner", "since", "together", "waiting")
 
@@ -30,7 +31,7 @@ class _AppendFlight:
         self.waiting = records
         self.since = time.perf_counter()
         self.last = (-1, 0)
-        """Offset and timestamp of the last record in the log that was acknowledged so far."""
+        """Offset and timestamp of the acknowledged record with the highest offset."""
         self.together = True
 
 
@@ -44,7 +45,9 @@ class JournalAppender:
         self._failures = LogThrottle()
         self._overtaken: list[Transaction] = []
         """The owner's list of overtaken transactions that was logged last."""
-        self._producer = kafka.journal_producer()
+        self._producer: Producer = kafka.journal_producer()
+        self._closing = False
+        """Whether the appends in flight are given up, which is no failure."""
 
     def append(self, owner: Owner, effect: Append) -> None:
         """Hand the records to the producer."""
@@ -59,13 +62,13 @@ class JournalAppender:
             self._replace_producer(error)
 
     def _tell_of_overtaken(self, owner: Owner) -> None:
-        """Log each list once: an owner makes a new one with each merge, but may append without merging."""
+        """Log each list of overtaken transactions once: an owner makes a new list with each merge, not each append."""
         overtaken = owner.staging.overtaken
         if overtaken and overtaken is not self._overtaken:
             self._overtaken = overtaken
             log.info(
-                "%d transactions of %s had no effect: a session had ended their conversations before the commit",
-                len(overtaken),
+                "%s of %s had no effect: a session had ended the conversations before the commit",
+                counted(len(overtaken), "transaction"),
                 owner.fold.head.where,
             )
 
@@ -77,10 +80,16 @@ class JournalAppender:
             self._replace_producer(error)
         return self._outcomes
 
+    def close(self) -> None:
+        """Discard the producer. Appends without an answer have an unknown outcome."""
+        self._closing = True
+        discard(self._producer)
+        self._producer = NoProducer()
+
     def _replace_producer(self, error: Exception) -> None:
         """Replace a failed producer. Records that it had not written yet have an unknown outcome."""
         if self._failures.due("replaced"):
-            log.warning("the journal's producer failed and is replaced: %s", self._words(error))
+            log.warning("the producer of %s failed and is being replaced: %s", self._topic, self._words(error))
         discard(self._producer)
         self._producer = self._kafka.journal_producer()
 
@@ -88,7 +97,7 @@ class JournalAppender:
         if not flight.waiting:
             return
         if error is not None:
-            if self._failures.due(error.code()):
+            if not self._closing and self._failures.due(error.code()):
                 log.warning("an append to %s has an unknown outcome: %s", self._topic, self._words(error))
             self._unknown(flight)
             return

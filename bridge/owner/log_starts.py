@@ -1,8 +1,8 @@
-"""Where the logs of a queue begin and end, watched while the queue is read.
+"""Watches where the logs of a queue begin and end while the queue is read.
 
-An administrator may delete waiting records that no snapshot holds yet, or snapshots that hold what was deleted. The
-owner still has the state in memory and saves it in a snapshot. Kafka is asked every few seconds, without waiting for
-the answer.
+An administrator may delete waiting records that no snapshot contains yet, or snapshots that contain the only copy of
+deleted records. The owner still has the state in memory and saves it in a snapshot. Kafka is asked every few seconds,
+without waiting for the answer.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class OffsetWatch:
 
     @property
     def asks(self) -> bool:
-        """An answer is awaited: `look` asks nothing new."""
+        """Whether an answer is awaited, so that `poll` asks nothing new."""
         return bool(self._asked)
 
     def poll(self, partitions: Collection[int]) -> dict[int, tuple[int, ...]]:
-        """Ask Kafka when a look is due. Returns the answers since the last call: partition and its offsets."""
+        """Ask Kafka when a look is due. Returns the answers since the last call: partition -> offsets."""
         if self._asked:
             if not all(answer.done() for asked in self._asked for answer in asked.values()):
                 return {}
@@ -63,10 +63,10 @@ class SnapshotWatch:
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._offsets = OffsetWatch(kafka, topic, BEGINNING, END)
         self._newest: dict[int, int] = {}
-        """Partition -> its last snapshot's first offset when Kafka was asked. Later ones may lie behind the answer."""
+        """Partition -> first offset of its last snapshot when Kafka was asked. A later one may be beyond the answer."""
 
     def poll(self, newest: Mapping[int, int]) -> list[tuple[int, SnapshotsHeld]]:
-        """Ask when a look is due about partitions and their last snapshots. Returns the answers since the last call."""
+        """Ask about partitions and their last snapshots when a look is due. Returns answers since the last call."""
         if not self._offsets.asks:
             self._newest = dict(newest)
         answers = self._offsets.poll(newest)

@@ -34,11 +34,12 @@ from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 log: Final = logging.getLogger("konverse.logs")
 
 READ_BYTES_MAX: Final = 64 * 1024 * 1024
-"""About this much of a log is in memory at a time while it is folded."""
+"""Approximate size of the part of a log that is in memory at a time while the log is folded."""
 
-ASKED_AGAIN: Final = 4
-ASKED_EVERY_S: Final = 0.5
-"""Before a log counts as cut, Kafka is asked for its end this often, at this interval: an owner that halts stays so."""
+END_ASKED_AGAIN_MAX: Final = 4
+"""How often Kafka is asked again for the end of a log that seems to be cut: an owner that halts stays halted."""
+END_ASKED_EVERY_S: Final = 0.5
+"""Interval of asking Kafka for the end of such a log."""
 
 Question = ReadJournal | ReadData | ReadSnapshots
 
@@ -54,10 +55,10 @@ class QueueLogs:
             ReadSnapshots: snapshot_topic(queue.topic, queue.subscription),
         }
         self._trouble: KafkaUnavailable | LogTruncated | None = None
-        """Why the last failed read failed."""
+        """The error of the last failed read."""
 
     def bounds(self, partition: int) -> Recover:
-        """First offsets and ends of the logs. Snapshots come last: none is missed that a truncation rests on."""
+        """First offsets and ends of the logs. Snapshots come last, so that none is missed that a truncation needs."""
         journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
         return Recover(*journal, data[0], *snapshots, data[1])
 
@@ -69,7 +70,7 @@ class QueueLogs:
             return None
 
     def data_behind(self, partition: int, start: int) -> Iterator[RecordColumns]:
-        """Data from `start` to the log's present end, at most what VIEW_AHEAD_… allows; ends early where data are gone.
+        """Data from `start` to the log's present end, within VIEW_AHEAD_…; ends early where data were deleted.
 
         Raises KafkaUnavailable.
         """
@@ -87,12 +88,12 @@ class QueueLogs:
             start = read.columns.next_offset
 
     def data_gone(self, partition: int, offset: int) -> DataGone | OutOfRange | Appended:
-        """Event for an owner whose next offset the data log does not hold."""
+        """Event for an owner whose next offset is not in the data log."""
         topic = self._topics[ReadData]
         try:
             start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
-            return self._let_go(topic, partition, error)
+            return self._stop_owner(topic, partition, error)
         return DataGone(start) if offset <= end else OutOfRange(beginning=False)
 
     def answer(self, partition: int, question: Question) -> Any:
@@ -109,38 +110,38 @@ class QueueLogs:
         except LogTruncated as error:
             return self._gone(topic, partition, at, error)
         except KafkaUnavailable as error:
-            return self._let_go(topic, partition, error)
+            return self._stop_owner(topic, partition, error)
         return _EVENTS[type(question)](messages, question.start, at)
 
     def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
-        """Event for a range outside the log; the owner stops if Kafka says that the log has it, as after a restart."""
+        """Event for a range outside the log; stops the owner if Kafka says that the log has it, as after a restart."""
         try:
             start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
-            return self._let_go(topic, partition, error)
+            return self._stop_owner(topic, partition, error)
         if start <= offset <= end:
-            return self._let_go(topic, partition, why)
+            return self._stop_owner(topic, partition, why)
         return OutOfRange(beginning=offset < start)
 
     def _ends_around(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
         """First offset and end of a log that should reach `offset`.
 
         A shorter log is believed only after several answers: a broker that has just started may not know its end yet,
-        and an answer may be old.
+        and an answer may be out of date.
         """
         start, end = self._reader.ends(topic, partition)
-        for _ in range(ASKED_AGAIN):
+        for _ in range(END_ASKED_AGAIN_MAX):
             if offset <= end:
                 break
-            time.sleep(ASKED_EVERY_S)
+            time.sleep(END_ASKED_EVERY_S)
             start, end = self._reader.ends(topic, partition)
         return start, end
 
-    def _let_go(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
-        """Event that stops the owner, to recover later: Kafka is away, or does not serve records that it has."""
+    def _stop_owner(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
+        """Event that stops the owner until a later recovery: Kafka is away, or does not serve records that it has."""
         self._trouble = error
         log.warning(
-            "the owner of %s/%d stops, because a log cannot be read, and the partition is recovered again: %s",
+            "the owner of %s/%d stops because a log cannot be read; the partition will be recovered again: %s",
             topic,
             partition,
             error,

@@ -1,9 +1,9 @@
 """Writes the outputs of owners to the destinations' topics: one producer is filled, left to run empty, filled again.
 
 A producer that ran empty without a reported failure proves that Kafka has everything (protocol.md section 4). But a
-topic that was deleted and created again accepts records like the first one. So before outputs count as delivered,
-Kafka is asked for the ids of the topics. Outputs that went to a topic other than their queue's are withheld: they count
-as delivered if the queue was dropped, and are sent again when the topic fits.
+topic that was deleted and created again accepts records like the first one. So before outputs are reported as
+delivered, Kafka is asked for the ids of the topics. Outputs that went to a topic other than their queue's are withheld:
+they are reported as delivered if the queue was dropped, and sent again once the queue's own topic is back.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException, Message, Producer
 
 from konverse.bridge.catalog.destinations import Destinations, Question, destination_of
-from konverse.bridge.kafka.clients import Headers, Kafka, discard
+from konverse.bridge.kafka.clients import Headers, Kafka, NoProducer, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.runtime.clock import now_ms
@@ -32,8 +32,8 @@ from konverse.schemas.wire.envelope import HEADER
 log: Final = logging.getLogger("konverse.owner")
 
 LINGER_MS: Final = 1
-"""As long as it takes to hand over a window. Without it the first records leave alone and the others in a second
-request, which costs Kafka a third more. A longer one delays applications that send single messages in a loop."""
+"""The time that it takes to hand over a window. Without it the first records leave alone and the others in a second
+request, which costs Kafka a third more. A longer time delays applications that send single messages in a loop."""
 
 ROOM_S: Final = 5.0
 """How long an output waits for room in the producer's buffer before its destination is paused."""
@@ -46,27 +46,27 @@ class Outputs:
         self,
         kafka: Kafka,
         owners: Mapping[int, Owner],
-        do: Callable[[Owner, list[Effect]], None],
+        run_effects: Callable[[Owner, list[Effect]], None],
         destinations: Destinations,
     ) -> None:
         self._kafka = kafka
         self._destinations = destinations
         self._owners = owners
-        self._do = do
-        self._producer = kafka.data_producer(linger_ms=LINGER_MS)
+        self._run_effects = run_effects
+        self._producer: Producer = kafka.data_producer(linger_ms=LINGER_MS)
         self._emits: deque[tuple[Owner, Emit]] = deque()
         """Outputs that wait until the producer has run empty."""
         self._handed: list[tuple[Owner, Address]] = []
-        """Where the outputs in the producer go; also after it ran empty, until Kafka has told the topics' ids."""
+        """Destinations of the outputs in the producer; kept after it ran empty until Kafka reports the topics' ids."""
         self._question: Question | None = None
         self._withheld: list[tuple[Owner, Address]] = []
-        """Outputs to topics that are not their queues': they do not count as delivered."""
+        """Destinations whose outputs went to a topic that is not their queue's: not reported as delivered."""
         self._homeless: list[tuple[Owner, Address]] = []
-        """Outputs to places without a known queue: they wait until the catalog was read."""
+        """Destinations without a known queue: their outputs wait until the catalog has been read."""
         self._read_again_at = 0.0
         self._astray = LogThrottle()
         self._withholds = LogThrottle()
-        self._look_again_at = 0.0
+        self._recheck_at = 0.0
         self._refusal: tuple[str, int] | None = None
         self._refusals = LogThrottle()
 
@@ -75,26 +75,26 @@ class Outputs:
         self._emits.append((owner, effect))
 
     def pump(self) -> None:
-        """Report what was delivered, and hand waiting outputs to the producer."""
+        """Report delivered outputs to their owners, and hand waiting outputs to the producer."""
         if self._handed and self._question is None:
-            self._hear()
+            self._poll()
             if self._refusal is not None:
                 self.replace_producer(self._refusal)
             if self._handed and len(self._producer) == 0:
                 self._question = self._destinations.ask(address for _, address in self._handed)
         if self._question is not None and self._question.done:
             question, self._question = self._question, None
-            if self._destinations.learn(question):  # else Kafka is asked again
+            if self._destinations.apply_answers(question):  # else Kafka is asked again
                 self._delivered()
         if self._emits and not self._handed:
             while self._emits:
                 self._hand_over(*self._emits.popleft())
-        if self._withheld and not self._handed and time.monotonic() >= self._look_again_at:
-            self._look_again()
+        if self._withheld and not self._handed and time.monotonic() >= self._recheck_at:
+            self._recheck_topics()
         if self._homeless and not self._handed and time.monotonic() >= self._read_again_at:
             self._find_queues()
 
-    def _hear(self) -> None:
+    def _poll(self) -> None:
         try:
             self._producer.poll(0)
         except KafkaException as error:  # the producer has failed for good
@@ -103,7 +103,7 @@ class Outputs:
             self._log_refused(self._refusal, "delivered", error)
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
-        """Make a new producer, and have owners emit all outputs that do not count; the destination `refusal` pauses."""
+        """Create a new producer, and have owners emit all undelivered outputs again; destination `refusal` pauses."""
         discard(self._producer)
         self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
         self._refusal = self._question = None
@@ -113,14 +113,15 @@ class Outputs:
         handed, self._handed = self._handed, []
         refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
         for owner in list(self._owners.values()):
-            self._do(owner, owner.step(ProducerReplaced(refused), now_ms()))
+            self._run_effects(owner, owner.step(ProducerReplaced(refused), now_ms()))
 
     def close(self) -> None:
-        """Discard the producer. The next owners of the partitions deliver what it had not delivered."""
+        """Discard the producer. The next owners of the partitions deliver its undelivered outputs."""
         discard(self._producer)
+        self._producer = NoProducer()
 
     def _delivered(self) -> None:
-        """Everything handed over is in topics of these names: report it, save what went to a wrong topic."""
+        """Report all outputs in the producer as delivered, except those that went to a wrong topic."""
         handed, self._handed = self._handed, []
         for owner, address in handed:
             if self._is_withheld(address):
@@ -133,30 +134,30 @@ class Outputs:
 
     def _drained(self, arrived: list[tuple[Owner, Address]]) -> None:
         for owner, run in groupby(arrived, lambda pair: pair[0]):
-            self._do(owner, owner.step(Drained([address for _, address in run]), now_ms()))
+            self._run_effects(owner, owner.step(Drained([address for _, address in run]), now_ms()))
 
     def _is_withheld(self, address: Address) -> bool:
-        """Whether the topic is not the queue's, as far as is known. A dropped queue has no topic to wait for."""
-        return destination_of(address) in self._destinations.gone and self._destinations.means(address)
+        """Whether the topic is known not to be its queue's. False for a dropped queue: it has no topic to wait for."""
+        return destination_of(address) in self._destinations.gone and self._destinations.is_of_queue(address)
 
     def _withhold(self, owner: Owner, address: Address) -> None:
         if not self._withheld:
-            self._look_again_at = time.monotonic() + WATCH_EVERY_S
+            self._recheck_at = time.monotonic() + WATCH_EVERY_S
         self._withheld.append((owner, address))
         if self._withholds.due(address.topic):
             why = self._destinations.gone[destination_of(address)]
             log.error("outputs to %s/%d wait: %s", address.topic, address.partition, why)
 
-    def _look_again(self) -> None:
-        """Ask whether topics fit by now, or their queues were dropped. Waits for the answer, as this is rare."""
-        self._look_again_at = time.monotonic() + WATCH_EVERY_S
+    def _recheck_topics(self) -> None:
+        """Ask whether topics are right by now, or their queues were dropped. Waits for the answer, as this is rare."""
+        self._recheck_at = time.monotonic() + WATCH_EVERY_S
         self._destinations.refresh({address for _, address in self._withheld})
         if any(
             destination_of(address) not in self._destinations.gone
             for _, address in self._withheld
-            if self._destinations.means(address)
+            if self._destinations.is_of_queue(address)
         ):
-            self.replace_producer()  # what went to the wrong topic is sent again
+            self.replace_producer()  # outputs that went to the wrong topic are sent again
             return
         dropped = [pair for pair in self._withheld if not self._is_withheld(pair[1])]
         self._withheld = [pair for pair in self._withheld if self._is_withheld(pair[1])]
@@ -166,7 +167,7 @@ class Outputs:
         """Read the catalog: an output waits for a queue that was just created, but not for one that does not exist.
 
         A foreign producer that may write to the data topic can name any topic as the home of a conversation. Outputs to
-        it would never be received, or be received by another application.
+        it would never be received, or would be received by another application.
         """
         self._read_again_at = time.monotonic() + WATCH_EVERY_S
         if not self._destinations.read_queues():
@@ -210,7 +211,7 @@ class Outputs:
                         return
 
     def _taken_later(self, error: Exception, *record: Any) -> bool:
-        """Retry a record that the producer refused, for as long as its buffer may make room; False when it did not."""
+        """Retry a record that the producer refused, up to ROOM_S while its buffer is full. Whether it was accepted."""
         deadline = time.monotonic() + ROOM_S
         while isinstance(error, BufferError) and time.monotonic() < deadline:
             self._producer.poll(0.05)

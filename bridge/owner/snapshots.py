@@ -2,7 +2,7 @@
 
 `SnapshotTopic` hands the records of snapshots to a producer and keeps their outcomes until it is polled.
 
-`Truncation` deletes old journal, data and snapshot records. The owner says below which offsets its state needs nothing.
+`Truncation` deletes old journal, data and snapshot records. The owner says below which offsets it needs no records.
 Two more bounds protect journal and data: the queue's `keep`, and registered readers. A reader registers by committing
 offsets of the data topic, and of the journal if it reads that, in a consumer group whose name begins with the name of
 the queue's own group and a dot. Kafka forgets an unused group (`offsets.retention.minutes`), which ends the protection.
@@ -27,6 +27,7 @@ from konverse.bridge.runtime.threads import log_exceptions
 from konverse.dialog.owner.events import AppendSnapshot, SnapshotWritten, Truncate
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
+from konverse.schemas.counting import listed
 from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 
@@ -36,7 +37,7 @@ TIMEOUT_S: Final = 120.0
 
 
 class Truncation:
-    """Truncates the logs of one queue, in a thread of its own, as each truncation asks Kafka several questions."""
+    """Truncates the logs of one queue, in a thread of its own, because a truncation takes several requests."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
@@ -50,7 +51,7 @@ class Truncation:
             self._worker.submit(log_exceptions, "konverse-truncation", partial(self._truncate, partition, effect))
 
     def close(self) -> None:
-        """Finish the truncation that runs, and cancel the others."""
+        """Finish the running truncation, and cancel the others."""
         self._worker.shutdown(cancel_futures=True)
 
     def _truncate(self, partition: int, effect: Truncate) -> None:
@@ -71,42 +72,63 @@ class Truncation:
             offsets[snapshot_topic(queue.topic, queue.subscription)] = effect.snapshots
             places = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items() if offset > 0]
             if places:
-                asked = self._kafka.admin.delete_records(places, request_timeout=self._timeout_s)
-                for answer in asked.values():
-                    answer.result()
+                self._delete(places)
         except (KafkaException, KafkaUnavailable, TopicMismatch) as error:
-            log.warning("%s/%d is not truncated: %s", queue.topic, partition, error)
+            log.warning("the logs of %s/%d were not truncated: %s", queue.topic, partition, error)
         else:
-            log.info("%s/%d is truncated: %s", queue.topic, partition, offsets)
+            log.info("the logs of %s/%d were truncated below these offsets: %s", queue.topic, partition, offsets)
+
+    def _delete(self, places: list[TopicPartition]) -> None:
+        """Delete the records below these offsets. Raises KafkaUnavailable."""
+        for place, answer in self._kafka.admin.delete_records(places, request_timeout=self._timeout_s).items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                what = f"the records of {place.topic}/{place.partition} below {place.offset} cannot be deleted"
+                raise self._kafka.unavailable(what, error, Need.topic("DELETE", place.topic)) from None
 
     def _registered(self, partition: int, topics: Sequence[str]) -> list[list[int]]:
-        """Positions of the registered readers, for each of `topics`.
+        """Positions of the registered readers, for each of `topics`. Raises KafkaUnavailable, KafkaException.
 
         A reader that has committed nothing for the partition protects all of its data, and no journal.
         """
         queue, admin = self._queue, self._kafka.admin
         prefix = consumer_group(queue.topic, queue.subscription) + "."
+        places = [TopicPartition(topic, partition) for topic in topics]
+        # Kafka leaves out of its list, without an error, the groups that this principal may not describe. A group
+        # with the prefix alone for its name has the same rights, so a question about it is refused.
+        self._committed(prefix, prefix, places)
         listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
         for error in listed.errors:  # a broker that has not answered may know another reader
             raise KafkaException(error)  # KafkaError, whatever the client's documentation says
         positions: dict[str, list[int]] = {topic: [] for topic in topics}
         for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
-            # not the administrator's client: in librdkafka 2.16 it aborts the process when its connection breaks
-            member = self._kafka.consumer(**{"group.id": group})
-            try:
-                known = member.committed([TopicPartition(topic, partition) for topic in topics], self._timeout_s)
-            finally:
-                member.close()
-            for found in known:
-                if found.error is not None:
-                    raise KafkaException(found.error)
+            for found in self._committed(group, prefix, places):
                 if found.offset >= 0 or found.topic == queue.topic:
                     positions[found.topic].append(max(0, found.offset))
         return [positions[topic] for topic in topics]
 
+    def _committed(self, group: str, prefix: str, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Offsets that a group has committed. Raises KafkaUnavailable."""
+        # not the admin client: in librdkafka 2.16 it aborts the process when its connection breaks
+        member = self._kafka.consumer(**{"group.id": group})
+        try:
+            known = member.committed(places, self._timeout_s)
+            for found in known:
+                if found.error is not None:
+                    raise KafkaException(found.error)
+        except KafkaException as error:
+            event = member.poll(0)  # a refused question times out, and the refusal is an event of the client
+            cause = error if event is None else event.error() or error
+            need = Need("DESCRIBE", f"groups with the prefix {prefix}")
+            raise self._kafka.unavailable(f"offsets of group {group} cannot be read", cause, need) from None
+        finally:
+            member.close()
+        return known
+
 
 class _SnapshotFlight:
-    """A snapshot on its way."""
+    """A snapshot in flight."""
 
     __slots__ = ("complete", "failed", "first", "waiting")
 
@@ -131,15 +153,15 @@ class SnapshotTopic:
         """Partition -> first offset of the last snapshot that was written here."""
 
     def spared(self, partition: int, effect: Truncate) -> Truncate:
-        """The same truncation without the newest snapshot: it lies behind older ones, unless the topic was made again.
+        """The same truncation, limited so that it keeps the newest snapshot.
 
-        Then the offset of an older one, which is gone, would delete records of the newest, without which no owner could
-        recover.
+        In a topic that was created again, an older snapshot's offset may lie beyond the newest one. A truncation to it
+        would delete the newest, without which no owner could recover.
         """
         return effect._replace(snapshots=min(effect.snapshots, self._newest.get(partition, effect.snapshots)))
 
     def append(self, owner: Owner, effect: AppendSnapshot) -> None:
-        """Hand records to the producer. When the last ones are through, `poll` returns the outcome."""
+        """Hand records to the producer. When the last ones are acknowledged or failed, `poll` returns the outcome."""
         if self._broken:  # a producer that failed may never take a record again
             self.close()
         if self._producer is None:
@@ -151,7 +173,7 @@ class SnapshotTopic:
                 self._producer.produce(self.topic, record, None, owner.identity.partition, report)
                 flight.waiting += 1
         except (BufferError, KafkaException) as error:
-            self._warn("given up", error)
+            self._warn("given up", error, owner)
             flight.failed = self._broken = True
         flight.complete = effect.last
         self._look(owner, flight)
@@ -162,16 +184,16 @@ class SnapshotTopic:
             try:
                 self._producer.poll(0)
             except KafkaException as error:  # the producer has failed for good
-                self._warn("not written", error)
+                self._warn("not written", error, *self._flights)
                 self.close()
         return self._outcomes
 
     def forget(self, owner: Owner) -> None:
-        """Drop the outcome of the owner's snapshot."""
+        """Ignore the outcome of the owner's snapshot."""
         self._flights.pop(owner, None)
 
     def close(self) -> None:
-        """Give up snapshots on their way."""
+        """Give up snapshots in flight, and discard the producer."""
         producer, self._producer = self._producer, None
         if producer is not None:
             discard(producer)
@@ -181,16 +203,19 @@ class SnapshotTopic:
         flight.waiting -= 1
         if error is not None:
             if not flight.failed:  # a large snapshot has hundreds of records
-                self._warn("not written", error)
+                self._warn("not written", error, owner)
             flight.failed = self._broken = True
         else:
             offset = message.offset() or 0
             flight.first = offset if flight.first is None else min(flight.first, offset)
         self._look(owner, flight)
 
-    def _warn(self, what: str, error: object) -> None:
+    def _warn(self, what: str, error: object, *owners: Owner) -> None:
         why = self._kafka.words(error, Need.topic("WRITE", self.topic))
-        log.warning("a snapshot of %s is %s: %s", self.topic, what, why)
+        places = sorted(owner.identity.partition for owner in owners)
+        log.warning(
+            "a snapshot in topic %s, partition %s, was %s: %s", self.topic, listed(map(str, places)) or "-", what, why
+        )
 
     def _look(self, owner: Owner, flight: _SnapshotFlight) -> None:
         if flight.complete and not flight.waiting and self._flights.pop(owner, None) is flight:

@@ -1,7 +1,7 @@
 """Followers of the partitions that a reader does not own, in a thread beside its work (protocol.md section 7.6).
 
-Each follower is an `Owner` that has claimed nothing. When the reader is given the partition, the follower becomes its
-owner and keeps the state that it has folded. A follower makes a snapshot when no other process seems to make any.
+Each follower is an `Owner` that has claimed nothing. When the partition is assigned to the reader, the follower becomes
+its owner and keeps the state that it has folded. A follower makes a snapshot when no other process seems to make any.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from .snapshots import SnapshotTopic
 log: Final = logging.getLogger("konverse.standby")
 
 EVERY_S: Final = 0.2
-"""Followers read on at this interval, so that little is left for a new owner to fold. Asking costs a few ms."""
+"""Interval at which followers read, so that a new owner has little left to fold. A read costs a few ms."""
 
 PIECES_S: Final = 0.05
-"""Pieces of a snapshot are made for this long at a time; then the journals are read on."""
+"""Longest time spent on pieces of a snapshot before the journals are read again."""
 
 CLOSE_S: Final = 2.0
 """How long `close` waits for the thread, which may be waiting for Kafka."""
@@ -61,7 +61,7 @@ class Standby:
         self._locks = [threading.Lock() for _ in range(queue.partitions)]
         """Held while a partition is folded, and while its follower is taken."""
         self._gone: deque[Owner] = deque()
-        """Followers that were taken: the thread forgets their snapshots."""
+        """Followers that were taken; the thread will forget their snapshots."""
         self._reading = QueueLogs(kafka, queue)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._away = LogThrottle()
@@ -81,7 +81,7 @@ class Standby:
         return follower if follower.phase is Phase.FOLLOWING else None
 
     def follow_again(self, number: int) -> None:
-        """Follow a partition again that was taken over here and is lost."""
+        """Follow a partition again that this reader has lost."""
         self._taken.discard(number)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class Standby:
         try:
             while not self._stop.wait(EVERY_S):
                 try:
-                    self._look_at_all()
+                    self._follow_all()
                 except EXPECTED_ERRORS as error:
                     if not is_transient(error):
                         raise
@@ -104,16 +104,16 @@ class Standby:
             self._snapshots.close()
             self._reading.close()
 
-    def _look_at_all(self) -> None:
+    def _follow_all(self) -> None:
         for number, lock in enumerate(self._locks):
             with lock:
                 if self._stop.is_set():
                     return
                 if number not in self._taken:
-                    self._look_at(number)
+                    self._follow(number)
         self._take_fates()
 
-    def _look_at(self, number: int) -> None:
+    def _follow(self, number: int) -> None:
         follower = self._followers.get(number)
         if follower is None:
             follower = self._followers[number] = self._make(number)
@@ -124,10 +124,10 @@ class Standby:
         except KafkaUnavailable as error:
             self._log_unreachable(error)
             return
-        self._do(follower, follower.step(Follow(bounds), now_ms()))
+        self._run_effects(follower, follower.step(Follow(bounds), now_ms()))
         until = time.monotonic() + PIECES_S
         while follower.snapshots.to_be_made and time.monotonic() < until:
-            self._do(follower, follower.step(Tick(), now_ms()))
+            self._run_effects(follower, follower.step(Tick(), now_ms()))
         if follower.phase is Phase.STOPPED:
             del self._followers[number]
 
@@ -136,7 +136,7 @@ class Standby:
             log.warning("the standby cannot follow %s, retrying: %s", self._queue.topic, error)
 
     def _take_fates(self) -> None:
-        """Tell followers what became of their snapshots."""
+        """Report the outcomes of snapshots to their followers."""
         while self._gone:
             self._snapshots.forget(self._gone.popleft())
         fates = self._snapshots.poll()
@@ -147,7 +147,7 @@ class Standby:
                 if self._followers.get(number) is follower:
                     follower.step(fate, now_ms())
 
-    def _do(self, follower: Owner, effects: list[Effect]) -> None:
+    def _run_effects(self, follower: Owner, effects: list[Effect]) -> None:
         run_effects(_EFFECTS, self, follower, effects)
 
     def _read(self, number: int, follower: Owner, effect: Question) -> list[Effect]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from konverse.bridge.runtime.arguments import Count, checked
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import AlreadyExists, InvalidSettings
 from konverse.schemas.identifiers import check_name
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX
@@ -21,6 +22,7 @@ from .procedures import _name, check_procedure
 
 if TYPE_CHECKING:
     from konverse.bridge.catalog.catalog import Catalog
+    from konverse.bridge.catalog.network import Network
     from konverse.bridge.runtime.settings import Settings
 
     from .reader import Reader
@@ -34,6 +36,10 @@ class Host(Protocol):
     @property
     def catalog(self) -> Catalog:
         """The objects of the database."""
+
+    @property
+    def network(self) -> Network:
+        """Where conversations of the database go."""
 
     @property
     def settings(self) -> Settings:
@@ -68,12 +74,12 @@ class Activation:
         return nullcontext() if self.around is None else self.around(host, alone)
 
     def check(self, queue: Queue, *, processes: bool) -> None:
-        """Raise InvalidSettings when `max_readers` is too many: for `processes`, or for threads of one process."""
+        """Raise InvalidSettings when `max_readers` is too high, as reader `processes` or as threads of one process."""
         if processes and self.max_readers > queue.partitions:
             raise InvalidSettings(
-                f"queue {self.queue!r} has {queue.partitions} partitions, and each is read by one process: of "
+                f"queue {self.queue!r} has {counted(queue.partitions, 'partition')}, and one process reads each: of "
                 f"{self.max_readers} reader processes {self.max_readers - queue.partitions} would have nothing to do. "
-                f"Let max_readers be {queue.partitions} or less, use --readers threads, or create the queue with more "
+                f"Set max_readers to {queue.partitions} or less, use --readers threads, or create the queue with more "
                 "partitions"
             )
         if not processes and self.max_readers > HANDLER_THREADS_MAX:
@@ -84,7 +90,10 @@ class Activation:
 
 
 class HandlerRegistry:
-    """The part of an `App` and of a `Broker` that declares handlers of queues."""
+    """The part of an `App` and of a `Broker` that declares handlers of queues.
+
+    `router.registry` adds routers. The two are no single class, because readers know nothing of routers.
+    """
 
     def __init__(self) -> None:
         self._activations: dict[str, Activation] = {}
@@ -115,12 +124,12 @@ class HandlerRegistry:
         check_name("queue", queue)
         if not 0 <= max_readers <= QUEUE_READERS_MAX:
             raise InvalidSettings(
-                f"queue {queue!r}: max_readers is {max_readers}; it is 0, which starts nothing, to {QUEUE_READERS_MAX}"
+                f"queue {queue!r}: max_readers is {max_readers}; give 0, which starts nothing, to {QUEUE_READERS_MAX}"
             )
         if queue in self._activations:
             raise AlreadyExists(
                 f"queue {queue!r} is activated already, by {_name(self._activations[queue].handler)}; one function "
-                "answers a queue: let it look at message.type"
+                "answers a queue: let it distinguish messages by message.type"
             )
 
         def register(handler: Handler) -> Handler:

@@ -1,6 +1,6 @@
 """The partitions of a queue that a reader takes: suggested by a consumer group, or named by the caller.
 
-The group calls back inside the consumer's `poll` and `consume`, so claims, recoveries and releases happen in there. A
+The group's callbacks run inside the consumer's `poll` and `consume`, so claims, recoveries and releases happen there. A
 partition is owned here when its journal says so, whatever the group says.
 """
 
@@ -22,21 +22,23 @@ from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import ReaderOptions
 from konverse.bridge.runtime.threads import in_background
-from konverse.dialog.owner.events import Halted
+from konverse.dialog.owner.events import Halted, Stopped
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import KonverseError, PartitionHalted, QueueNotFound, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 
-from .joining import JoinWait
+from .join_wait import JoinWait
 from .orphans import Orphans, UnownedPartitions
 
 log: Final = logging.getLogger("konverse.reader")
 
 CLAIM_AGAIN_S: Final = 0.5
-HEAR_EVERY_S: Final = 0.1
-"""The consumer is polled at least this often, so that the group can call back. Each poll takes up to one record."""
+POLL_EVERY_S: Final = 0.1
+"""The consumer is polled at least this often, so that the group's callbacks run. Each poll takes up to one record."""
 
-AWAY_S: Final = 5.0
-"""A reader warns that Kafka is away when it has had no answer for this long."""
+SILENCE_WARNING_S: Final = 5.0
+"""A reader warns that Kafka does not answer when it has had no answer for this long."""
 
 AWAITED_WAIT_S: Final = 0.005
 """Longest wait of a fetch while outputs to one destination wait for those to another, or senders for a commit."""
@@ -44,7 +46,7 @@ AWAITED_WAIT_S: Final = 0.005
 LEAVE_S: Final = 30.0
 """How long to wait for a consumer to leave its group. Brokers may be away, and the client asks them more than once."""
 
-NOTHING_S: Final = 15.0
+NO_PARTITION_WARNING_S: Final = 15.0
 """A reader that has had no partition for this long warns."""
 
 ORPHANED_WAIT_S: Final = 0.02
@@ -69,12 +71,12 @@ class Assignment:
         self._nothing = LogThrottle()
         self._nothing_since = time.monotonic()
         self._watch = TopicWatch(kafka, driver.queue)
-        self.joining = JoinWait(group=options.partitions is None)
+        self.join_wait = JoinWait(group=options.partitions is None)
         self.failure: KonverseError | None = None
         """The error that ends the reader."""
         self._lost = 0
-        """How many partitions were lost without being given back."""
-        self._hear_at = 0.0
+        """Number of partitions that were lost without being given back."""
+        self._poll_at = 0.0
         self._kafka = kafka
         self._orphans = (UnownedPartitions if options.substitute else Orphans)(kafka, driver.queue)
         self._transactions = OpenTransactions(kafka, driver.queue)
@@ -91,9 +93,9 @@ class Assignment:
         return self._lost + self._driver.late.count
 
     @property
-    def rests(self) -> bool:
+    def may_be_idle(self) -> bool:
         """Whether the reader may count as idle: the group has assigned its partitions and existing data was fetched."""
-        return self.joining.over(self.consumer, self._driver.owners.values())
+        return self.join_wait.over(self.consumer, self._driver.owners.values())
 
     @property
     def waiting(self) -> bool:
@@ -114,8 +116,8 @@ class Assignment:
     def _leave(self, consumer: Consumer) -> None:
         """Close a consumer in a thread of its own, and wait at most LEAVE_S. Its callbacks do nothing then.
 
-        A client that was assigned partitions while it left has been seen to wait for itself for ever, in its own call
-        of `assign`. The group takes its partitions away as from any silent member.
+        A client that was assigned partitions while it left has been seen to deadlock in its own call of `assign`. The
+        group then reassigns its partitions, as it does for any silent member.
         """
         leaving = in_background("konverse-leaving", consumer.close)
         leaving.join(LEAVE_S)
@@ -128,11 +130,11 @@ class Assignment:
             )
 
     def fetch(self, wait_s: float, records: int = FETCH_RECORDS) -> bool:
-        """Take new data from Kafka. Waits up to `wait_s` for the first record only. The group calls back in here.
+        """Take new data from Kafka. Waits up to `wait_s` for the first record only. The group's callbacks run here.
 
         Returns True when owners have ingested something.
         """
-        self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
+        self._poll_at = time.monotonic() + wait_s + POLL_EVERY_S
         if self._orphans.numbers:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
         if self._driver.gated or self._driver.hurries():
@@ -147,7 +149,7 @@ class Assignment:
             self._warn_without_partition()
             for event in events:  # after the records that came with them, which are not delivered again
                 try:
-                    self._kafka.check_event(event, self._group if self.joining.refused(self.consumer) else "")
+                    self._kafka.check_event(event, self._group if self.join_wait.refused(self.consumer) else "")
                 except LogTruncated:
                     self._driver.truncated(event.partition() or 0)
                 except ConsumerFailed as failure:
@@ -158,7 +160,7 @@ class Assignment:
             return self._driver.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
-        """A record and those that wait behind it. If its partition changed hands meanwhile, it is left out."""
+        """The first record and those after it. If its partition changed hands meanwhile, the first is left out."""
         if first is None:
             return []
         number, owners = first.partition() or 0, self._driver.owners
@@ -167,8 +169,8 @@ class Assignment:
         return [first, *messages] if owners.get(number) is owner else messages
 
     def poll_when_due(self) -> bool:
-        """Poll the consumer when that is due: only there can the group call back, and it expels a silent member."""
-        return time.monotonic() >= self._hear_at and self.fetch(0.0, 1)
+        """Poll the consumer when that is due: the group's callbacks run only there, and it expels a silent member."""
+        return time.monotonic() >= self._poll_at and self.fetch(0.0, 1)
 
     def _flow(self) -> None:
         """Pause the partitions of owners whose look-ahead is full; resume them when it has room again."""
@@ -183,18 +185,18 @@ class Assignment:
                 self._paused.discard(number)
 
     def _warn_without_partition(self) -> None:
-        """Warn when this reader has no partition: with more readers than partitions some would wait in silence."""
+        """Warn when this reader has no partition: with more readers than partitions, some would wait silently."""
         if self._assigned or self._orphans.numbers or self._options.standby or self._options.substitute:
             self._nothing_since = time.monotonic()
             self._nothing.over()
-        elif time.monotonic() - self._nothing_since > NOTHING_S and self._nothing.due():
+        elif time.monotonic() - self._nothing_since > NO_PARTITION_WARNING_S and self._nothing.due():
             queue = self._driver.queue
             log.warning(
-                "this reader of queue %r has no partition: other readers own all %d, or the consumer group is still "
-                "rebalancing. It gets one when another reader leaves. One reader serves several threads "
-                "(`reader.run`); a queue with more partitions serves more readers",
+                "this reader of queue %r has no partition: other readers own all that the queue has (%s), or the "
+                "consumer group is still rebalancing. It gets one when another reader leaves. One reader serves "
+                "several threads (`reader.run`); a queue with more partitions serves more readers",
                 queue.name,
-                queue.partitions,
+                counted(queue.partitions, "partition"),
             )
 
     def _subscribe(self) -> Consumer:
@@ -216,7 +218,7 @@ class Assignment:
         self._orphans.close()  # it may be the one that failed
         for number in [*self._assigned, *self._driver.owners]:
             self._driver.give_back(number)
-            self._let_go(number)
+            self._forget(number)
         failed, self.consumer = self.consumer, self._subscribe()
         self._leave(failed)
 
@@ -227,25 +229,25 @@ class Assignment:
             numbers = [place.partition for place in partitions]
             for number in self._orphans.numbers.intersection(numbers):
                 self._driver.give_back(number)  # it is claimed again below: the group's consumer reads it from now on
-                self._let_go(number)
+                self._forget(number)
             known = [number for number in numbers if number < self._driver.queue.partitions]
             self._assigned.update(known)
             places, waiting = self._places(known)
             if places:
-                self.joining.given()
+                self.join_wait.given()
             added = [TopicPartition(self._topic, number, 0) for number in numbers if number not in known]
         consumer.incremental_assign([*places, *added])
         consumer.pause([*waiting, *added])
         consumer.resume([place for place in places if place not in waiting])  # the client remembers a pause
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Handlers that are still at work lose it; the next owner delivers their messages again."""
-        if self._has_left(consumer):  # the thread that holds the lock, and waits for this, has given everything back
+        """Give partitions back. The work of handlers that still run is lost; the next owner redelivers its messages."""
+        if self._has_left(consumer):  # the thread that holds the lock waits for this and has given everything back
             return
         with self._lock:
             for place in partitions:
                 self._driver.give_back(place.partition)
-                self._let_go(place.partition)
+                self._forget(place.partition)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._has_left(consumer):
@@ -254,12 +256,12 @@ class Assignment:
             for place in partitions:
                 self._lost += place.partition in self._driver.owners
                 self._driver.drop(place.partition)
-                self._let_go(place.partition)
+                self._forget(place.partition)
 
     def _has_left(self, consumer: Consumer) -> bool:
         return self._closed or consumer is not self.consumer
 
-    def _let_go(self, number: int) -> None:
+    def _forget(self, number: int) -> None:
         self._orphans.drop(number)
         self._assigned.discard(number)
         self._paused.discard(number)
@@ -268,8 +270,8 @@ class Assignment:
     def _places(self, numbers: Sequence[int]) -> tuple[list[TopicPartition], list[TopicPartition]]:
         """Claim partitions. Returns the place to read each from, and those places to pause until they are claimed.
 
-        A paused place is the log's beginning, not its end: the client would ask Kafka for the end, and take the answer
-        as its position even when it was given another one meanwhile.
+        A paused partition stands at the beginning of its log, not at the end: the client would ask Kafka for the end,
+        and take the answer as its position even if it was given another position meanwhile.
         """
         claimed = {number: self._claim(number) for number in numbers}
         places = {number: TopicPartition(self._topic, number, offset or 0) for number, offset in claimed.items()}
@@ -295,19 +297,7 @@ class Assignment:
         claimed it, the reader fails.
         """
         for number, owner, effect in self._driver.stopped():
-            if self._driver.owners.get(number) is owner:
-                self._driver.drop(number)
-                self._orphans.drop(number)  # another reader has claimed it, or it will be silent again
-            self._lost += owner.counters.claims  # an owner that never led had nothing to lose
-            if isinstance(effect, Halted):
-                self.failure = PartitionHalted(effect.reason)
-            elif effect.fenced and self._options.partitions:
-                self.failure = SteppedDown(
-                    f"partition {number} of queue {self._driver.queue.name!r} was claimed by another process; "
-                    "uncommitted messages are received there again. Give each process partitions of its own"
-                )
-            elif number in self._assigned and number not in self._driver.owners:
-                self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
+            self._drop_stopped(number, owner, effect)
         try:
             self._watch.poll()
         except TopicMismatch as error:
@@ -328,13 +318,29 @@ class Assignment:
             for number in self._orphans.find({*self._assigned, *self._driver.owners}):
                 self._adopt(number)
 
+    def _drop_stopped(self, number: int, owner: Owner, effect: Halted | Stopped) -> None:
+        """Let go of an owner that leads no more, and note whether this reader fails by it or claims again."""
+        if self._driver.owners.get(number) is owner:
+            self._driver.drop(number)
+            self._orphans.drop(number)  # another reader has claimed it, or it will be silent again
+        self._lost += owner.counters.claims  # an owner that never led had nothing to lose
+        if isinstance(effect, Halted):
+            self.failure = PartitionHalted(effect.reason)
+        elif effect.fenced and self._options.partitions:
+            self.failure = SteppedDown(
+                f"partition {number} of queue {self._driver.queue.name!r} was claimed by another process; "
+                "uncommitted messages are received there again. Give each process partitions of its own"
+            )
+        elif number in self._assigned and number not in self._driver.owners:
+            self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
+
     def _adopt(self, number: int) -> None:
         """Claim a partition that has no live owner, whichever reader the group has assigned it to."""
         name = self._driver.queue.name
         log.log(
             logging.INFO if self._options.substitute else logging.WARNING,
-            "partition %d of queue %r has had no live owner for %.0f s (silence_timeout_s); this reader claims it, "
-            "until the reader that the consumer group %s has assigned it to claims it",
+            "partition %d of queue %r has had no live owner for %.0f s (silence_timeout_s); this reader claims it "
+            "and keeps it until the reader to which consumer group %s has assigned it claims it",
             number,
             name,
             self._orphans.timeout_s,
@@ -344,7 +350,7 @@ class Assignment:
             offset = self._driver.take_over(number)
             if offset is not None:
                 self._orphans.adopt(number, offset)
-                self.joining.given()
+                self.join_wait.given()
         except (KonverseError, KafkaException) as error:
             log.warning("partition %d of queue %r cannot be recovered yet: %s", number, name, error)
             self._orphans.failed(number, self._driver.drop(number))
@@ -354,16 +360,16 @@ class Assignment:
 
     def _log_kafka_health(self) -> None:
         name, silent_s = self._driver.queue.name, self._watch.silent_s
-        if silent_s > AWAY_S:
+        if silent_s > SILENCE_WARNING_S:
             if self._away.due():
                 log.warning(
                     "Kafka has not answered for %.0f s; queue %r waits (last failure: %s)", silent_s, name, self._health
                 )
         elif silent_s == 0.0 and self._away.over():
-            log.warning("Kafka answers again; queue %r goes on", name)
+            log.warning("Kafka answers again; queue %r continues", name)
 
     def _log_event(self, event: Message) -> None:
-        """Log an event after which the client goes on."""
+        """Log an event that does not stop the client."""
         error = event.error()
         if error is not None and (code := error.code()) != NO_GROUP and self._events.due((event.partition(), code)):
             log.warning("queue %r, partition %s: %s", self._driver.queue.name, event.partition(), error.str())
@@ -371,7 +377,7 @@ class Assignment:
     def _read_from(self, number: int, offset: int) -> None:
         """Read a partition from another offset. If the client cannot, the partition is claimed again later.
 
-        It is unassigned and assigned, because a consumer whose offset was out of range no longer reads it.
+        It is unassigned and assigned again, because a consumer whose offset was out of range no longer reads it.
         """
         place = [TopicPartition(self._topic, number, offset)]
         try:

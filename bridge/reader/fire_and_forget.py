@@ -16,11 +16,11 @@ from konverse.schemas.wire.records import Begin
 
 log: Final = logging.getLogger("konverse.sender")
 
-_told: Final[set[tuple[str, str, str, str]]] = set()
+_warned: Final[set[tuple[str, str, str, str]]] = set()
 """Home topic, services and contract of each warning. For the whole process: a program may connect for each dialog."""
 
 
-def look_at(transaction: Transaction) -> None:
+def examine(transaction: Transaction) -> None:
     """Examine the dialogs that a handler has begun and ended in its transaction, when the handler has returned."""
     said = {sends[0] for sends in transaction.sends}
     ended = {end.endpoint for end in transaction.ends if not end.code}
@@ -32,11 +32,11 @@ def look_at(transaction: Transaction) -> None:
 def warn(begin: Begin) -> None:
     """Warn of a dialog, once for its pair of services and contract."""
     way = (begin.home.topic, begin.from_service, begin.to_service, begin.contract)
-    if way in _told:
+    if way in _warned:
         return
-    if len(_told) >= WAY_ENTRIES_MAX:
-        _told.clear()
-    _told.add(way)
+    if len(_warned) >= WAY_ENTRIES_MAX:
+        _warned.clear()
+    _warned.add(way)
     log.warning(
         "a dialog from service %r to service %r under contract %r was ended after messages were sent and before any "
         "was received (fire and forget). If the other side rejects the messages, its Error is lost without a trace, "

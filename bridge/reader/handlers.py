@@ -15,10 +15,11 @@ from typing import Final, Protocol
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.logs import FIELDS
 from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.counting import counted, listed
 from konverse.schemas.errors import GroupLocked, TransactionTooLarge
 from konverse.schemas.limits import ATTEMPTS_MAX, HANDLER_LEAVING_MS_MAX
 
-from .fire_and_forget import look_at
+from .fire_and_forget import examine
 from .procedures import check_procedure
 
 log: Final = logging.getLogger("konverse.reader")
@@ -33,7 +34,7 @@ MESSAGES_SHOWN: Final = 5
 AT_WORK_SHOWN: Final = 5
 """Calls still running that are named when a thread has failed, at most."""
 
-PROMPT_S: Final = 0.25
+STOP_WITHIN_S: Final = 0.25
 """Threads that are not inside a handler stop within this time; nothing is logged about them."""
 
 
@@ -62,7 +63,7 @@ class HandlerRunner:
         self._at_work: dict[int, tuple[float, Transaction]] = {}
         """Thread -> start and transaction of the handler call that runs in it."""
         self._left = False
-        """The threads were left behind: one whose handler does return takes no further transaction."""
+        """The threads were abandoned: if the handler of one returns after all, it takes no further transaction."""
 
     def work(self, transactions: Iterable[Transaction], *, together: bool = False) -> None:
         """Call the handler for each transaction. Several threads may do so at once. Pauses after repeated failures.
@@ -75,7 +76,7 @@ class HandlerRunner:
             worked = False
             try:
                 worked = self._handle(transaction)
-            except TransactionTooLarge as error:  # several groups together: only the end of the block shows it
+            except TransactionTooLarge as error:  # with several groups, only the end of the block detects it
                 log.error(  # noqa: TRY400  # a traceback would show konverse's code alone
                     "a transaction of queue %r that began at conversation %s was rolled back: %s",
                     self._queue,
@@ -84,7 +85,7 @@ class HandlerRunner:
                 )
             failures = 0 if worked else failures + 1
             most = max(most, failures)
-            if failures > 1 and not together:  # what the handler needs may be down, and a group has few attempts
+            if failures > 1 and not together:  # a service that it needs may be down, and a group has few attempts
                 self._pause(failures)
             if self._left:
                 return
@@ -100,7 +101,7 @@ class HandlerRunner:
         ]
 
     def abandon(self) -> None:
-        """Let each thread end after its present transaction."""
+        """Let each thread end after its current transaction."""
         self._left = True
 
     def _pause(self, failures: int) -> None:
@@ -116,13 +117,13 @@ class HandlerRunner:
         time.sleep(pause_s)
 
     def _handle(self, transaction: Transaction) -> bool:
-        """Handle one transaction; False when the handler failed. To step back (GroupLocked) is no failure."""
+        """Handle one transaction; False when the handler failed. Stepping back (GroupLocked) is not a failure."""
         well, thread = True, threading.get_ident()
         with suppress(_Failed, GroupLocked), transaction:
             self._at_work[thread] = (time.monotonic(), transaction)
             try:
                 self._handler(transaction)
-            except GroupLocked:  # the transaction steps back and comes again
+            except GroupLocked:  # the transaction steps back and is redelivered
                 raise
             except Exception as error:
                 well = False
@@ -131,7 +132,7 @@ class HandlerRunner:
             finally:
                 del self._at_work[thread]
             if transaction.begins:
-                look_at(transaction)
+                examine(transaction)
         return well
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
@@ -139,17 +140,17 @@ class HandlerRunner:
         messages = list(transaction)  # empty if the messages were taken away meanwhile
         attempt = 1 + max(member.attempts for member in (transaction.dialog, *transaction.members))
         conversation = transaction.dialog.id
-        shown = ", ".join(f"{message.id} (#{message.sequence})" for message in messages[:MESSAGES_SHOWN])
-        more = f" and {len(messages) - MESSAGES_SHOWN} more" if len(messages) > MESSAGES_SHOWN else ""
+        shown = listed((f"{message.id} (#{message.sequence})" for message in messages), MESSAGES_SHOWN)
+        those = f"{'message' if len(messages) == 1 else 'messages'} {shown}" if messages else "no message left"
         what_next = "the messages are received again" if attempt < ATTEMPTS_MAX else "the conversation is suspended now"
         log.error(
-            "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s",
+            "a handler of queue %r failed (attempt %d of %d at conversation %s of service %r, %s): %s: %s",
             self._queue,
             attempt,
             ATTEMPTS_MAX,
             conversation,
-            shown or "-",
-            more,
+            transaction.dialog.service,
+            those,
             type(error).__name__,
             "; ".join([str(error), *getattr(error, "__notes__", ()), what_next]),
             exc_info=error if attempt in (1, ATTEMPTS_MAX) else None,
@@ -165,18 +166,18 @@ class HandlerRunner:
         )
 
 
-class Worked(Protocol):
-    """What the threads of a crew work on."""
+class CrewWork(Protocol):
+    """The work that the threads of a crew do."""
 
     name: str
     """Describes the work in log lines."""
 
     def at_work(self) -> list[str]:
-        """What the threads are doing now, in words."""
+        """The calls that the threads run now, in words."""
         ...
 
     def abandon(self) -> None:
-        """The threads that still run are left behind."""
+        """Called when threads that still run are abandoned."""
         ...
 
 
@@ -193,11 +194,11 @@ class Crew:
         """Whether any thread works, or waits for one in `work`."""
         return bool(self._present)
 
-    def work(self, work: Callable[[], None], threads: int, stop: Callable[[], None], worked: Worked) -> None:
-        """Call `work` in several threads until all return, or one raises: that is raised here. `stop` ends the others.
+    def work(self, work: Callable[[], None], threads: int, stop: Callable[[], None], crew_work: CrewWork) -> None:
+        """Call `work` in several threads until all return or one raises, which is raised here. `stop` ends the others.
 
         A failure is logged while other threads still run. They have HANDLER_LEAVING_MS_MAX to finish. Threads that hang
-        longer are logged and left behind, as a thread cannot be killed.
+        longer are logged and abandoned, as a thread cannot be killed.
         """
         ends: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -224,30 +225,30 @@ class Crew:
                         break
             finally:
                 stop()  # also when the waiting thread is interrupted
-                self._see_off(crew, failure, worked)
+                self._join_threads(crew, failure, crew_work)
         if failure is not None:
             raise failure
 
-    def _see_off(self, crew: list[threading.Thread], failure: BaseException | None, worked: Worked) -> None:
+    def _join_threads(self, crew: list[threading.Thread], failure: BaseException | None, crew_work: CrewWork) -> None:
         """Wait for threads that were told to stop: without a limit, unless one of them has failed."""
-        if failure is not None and _living(crew, PROMPT_S):
+        if failure is not None and _living(crew, STOP_WITHIN_S):
             log.error(
                 "a thread of %s ended with %s: %s; other threads still run and have %.0f s to finish: %s",
-                worked.name,
+                crew_work.name,
                 type(failure).__name__,
                 failure,
                 HANDLER_LEAVING_MS_MAX / 1000,
-                _shown(worked.at_work()),
+                _shown(crew_work.at_work()),
             )
             left = _living(crew, HANDLER_LEAVING_MS_MAX / 1000)
             if left:
                 log.error(
-                    "%d thread(s) of %s did not finish and are abandoned; their messages are received again: %s",
-                    len(left),
-                    worked.name,
-                    _shown(worked.at_work()),
+                    "abandoned %s of %s that did not finish; the messages there are received again: %s",
+                    counted(len(left), "thread"),
+                    crew_work.name,
+                    _shown(crew_work.at_work()),
                 )
-                worked.abandon()
+                crew_work.abandon()
                 with self._changed:
                     self._present.difference_update(thread.ident for thread in left if thread.ident is not None)
                     self._changed.notify_all()

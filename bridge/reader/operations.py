@@ -20,7 +20,7 @@ from konverse.schemas.wire.instruction import Action
 from konverse.schemas.wire.journal import EndOperation
 from konverse.schemas.wire.operations import Cleanup, Fail, Resume, Skip, Suspend
 
-BY_OPERATOR: Final = "an operator wants it"
+BY_OPERATOR: Final = "suspended by an operator"
 """Reason of a suspension for which the operator gives none."""
 
 
@@ -70,7 +70,7 @@ class ReaderOperations:
 
         If a transaction has the group, this takes effect after it; if that transaction has received the message, no
         message is skipped. Raises DialogNotFound as `suspend`, InvalidState when no message waits, or the first one
-        tells that the conversation is over.
+        is an EndDialog or Error.
         """
         self._order(conversation, lambda endpoint: Skip(endpoint.index), Action.SKIP)
 
@@ -81,9 +81,10 @@ class ReaderOperations:
         """End a conversation, with `error` > 0 as WITH ERROR. Other conversations of its group stay as they are.
 
         If a transaction has the group, this takes effect after it. If both sides live here, the suspended one is ended,
-        or both when neither is suspended. `cleanup` means WITH CLEANUP: the sides here go at once, and their peers are
-        told nothing (behaviours 120, 121). Raises DialogNotFound as `suspend`, InvalidState when the conversation has
-        ended here, or for `error` together with `cleanup`, InvalidError for a code without a description (112).
+        or both when neither is suspended. `cleanup` means WITH CLEANUP: the sides here are removed at once, without
+        notifying their peers (behaviours 120, 121). Raises DialogNotFound as `suspend`, InvalidState when the
+        conversation has ended here, or for `error` together with `cleanup`, InvalidError for a code without a
+        description (112).
         """
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
@@ -94,7 +95,7 @@ class ReaderOperations:
 
     @checked
     def fail(self, conversation: UUID) -> None:
-        """Make an open conversation fail with Error -9719 on both sides, after the transaction that may have it.
+        """Make an open conversation fail with Error -9719 on both sides, after a transaction that holds it.
 
         `broker.operations.error_broker_conversations` does so with all of them (behaviour 136). Raises DialogNotFound
         as `suspend`.
@@ -109,7 +110,7 @@ class ReaderOperations:
     def counts(self, sides: list[tuple[Owner, Endpoint]], waits: Callable[[Endpoint], bool]) -> bool | None:
         """Whether the operation on these sides is in the journal; None when that can no longer be known.
 
-        `waits` tells whether a side looks as if the operation had not been done yet.
+        `waits`: whether the state of a side shows that the operation has not been done yet.
         """
         with self._lock:
             if any(owner.phase is not LEADING or _has_left(owner, endpoint) for owner, endpoint in sides):
@@ -152,12 +153,12 @@ def first_of(endpoint: Endpoint) -> int:
     entry = endpoint.first
     if entry is None:
         return 0
-    # a DialogTimer stands in no log: the time when it was due identifies it
+    # a DialogTimer is in no log: the time when it was due identifies it
     return 2 * timestamp_ms(entry[3]) + 1 if endpoint.rings else 2 * (entry[0] + 1)
 
 
 def _has_left(owner: Owner, endpoint: Endpoint) -> bool:
-    """Whether the side has moved to another partition, whose owner has to do the operation then."""
+    """Whether the side has moved to another partition, whose owner must then do the operation."""
     return (endpoint.role, endpoint.conversation) in owner.fold.state.moves.stubs
 
 
@@ -202,7 +203,7 @@ def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
 
 
 def _check_skip(endpoint: Endpoint) -> None:
-    """Raise InvalidState when the first message tells of the end: it is not skipped."""
+    """Raise InvalidState when the first message is an EndDialog or Error, which cannot be skipped."""
     if endpoint.ends_next:
         raise InvalidState(
             f"the first message of conversation {endpoint.id} is its EndDialog or Error, which cannot be skipped; end "

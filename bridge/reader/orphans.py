@@ -1,4 +1,4 @@
-"""Orphaned partitions: a consumer group has assigned them to a reader that does nothing.
+"""Orphaned partitions: a consumer group has assigned them to a reader that is dead or hangs.
 
 The group only suggests. If it keeps a partition assigned to a dead reader (a group coordinator that came back after a
 crash may do so for ever), no other reader gets it. An owner writes to its journal at least three times in
@@ -45,7 +45,7 @@ class Stillness:
     def see(self, ends: Mapping[int, int], now_s: float) -> list[int]:
         """Partitions whose journals have stood still for too long. Each is returned once, then measured anew.
 
-        A time without looks does not count: what kept this process from looking may have kept owners from writing.
+        A period without looks is not measured: its cause may also have kept owners from writing.
         """
         blind = now_s - self._looked_at > 3 * self._timeout_s / LOOKS
         self._looked_at = now_s
@@ -121,7 +121,7 @@ class Orphans:
         return self._consumer if number in self.numbers else None
 
     def failed(self, number: int, owner: Owner | None) -> None:
-        """Note a failed claim: it may stand in the journal, but `owner` did not recover and leads nothing."""
+        """Note a failed claim: it may be in the journal, but `owner` did not recover and does not lead."""
         if owner is not None:
             self._failed[number] = owner.claim_id
 

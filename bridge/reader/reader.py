@@ -2,10 +2,10 @@
 
 A reader has no thread of its own. Each call that asks for a transaction also drives the owners: it takes new data,
 acknowledgements and outcomes from Kafka, commits finished work and hands over outputs. Several threads may ask. One of
-them at a time waits for Kafka (`_pumping`); owners are changed with `_lock` held only.
+them at a time waits for Kafka (`_pumping`); owners are changed only while `_lock` is held.
 
 `Reader` iterates over transactions and calls handlers. `Reader.operations` has the operators' commands. `OwnerHost`
-answers running transactions: it locks another group, or a further one.
+serves running transactions: it locks a given group, or any further one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import (
     BadInput,
     BrokerClosed,
@@ -53,7 +54,7 @@ from konverse.schemas.limits import HANDLER_THREADS_MAX, LOOK_AHEAD_RECORDS_MAX
 from .assignment import Assignment
 from .handlers import Crew, HandlerRunner, failure
 from .operations import ReaderOperations
-from .passed_over import PassedOver
+from .skipped_transactions import SkippedTransactions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,19 +64,19 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.reader")
 WAIT_S: Final = 0.05
 ADVANCE_EVERY_S: Final = 0.005
-"""Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
-PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
+"""Longest time between two polls of Kafka: commits, acknowledgements and the consumer group must not wait longer."""
+UNREAD_RECORDS_MAX: Final = 4 * FETCH_RECORDS
 """With this many unread messages no more are fetched, unless the caller asks for larger batches."""
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
 PAUSE_S: Final = 0.002
-"""Pause between two looks while other groups than the wanted one are ready."""
+"""Pause between two checks, for instance while only groups other than the wanted one are ready."""
 GATHER_S: Final = 0.05
 """How long a batch waits for further messages: Kafka answers sooner."""
 
 
 class OwnerHost:
-    """Answers the transactions of one owner while their `with` blocks run (a `TransactionHost`)."""
+    """Serves the transactions of one owner while their `with` blocks run (a `TransactionHost`)."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class OwnerHost:
     def lock(self, transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes, /) -> Address | None:
         """Lock a group for a transaction; returns its address when it lives in another partition.
 
-        The guard is free while the journals of other partitions are read, so that other threads go on.
+        The guard is free while the journals of other partitions are read, so that other threads can work.
         """
         staging, groups, wanted = self._owner.staging, self._driver.groups, GroupRequest(transaction, dialog, group)
         with self._guard:
@@ -136,16 +137,16 @@ class Reader:
         self._closed = False
         self._others_wait = 0
         self._stopping = False
-        """`run` is to return: it hands nothing further out."""
+        """`run` must return, so no further transaction is handed out."""
         self._handing_out = driver.handing_out
-        self._passed = PassedOver(driver.queue.name)
+        self._skipped = SkippedTransactions(driver.queue.name)
         self._crew = Crew()
         self._lost_told = 0
         """Losses that `settle` has reported."""
-        self._plenty = PLENTY_RECORDS
+        self._unread_max = UNREAD_RECORDS_MAX
         """With this many unread messages no more are fetched."""
         self._advance_at = 0.0
-        """When Kafka must be polled again, however much there is to hand out."""
+        """When Kafka must be polled again, even if transactions are ready."""
         driver.attach = self._attach
         leave_at_exit(self)
         try:
@@ -167,10 +168,10 @@ class Reader:
 
         The end of the block hands the work to the next commit, which up to `batch` groups share. If the process dies
         before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77): an
-        ALTER QUEUE of this broker counts at once, one of another process within seconds, since RECEIVE does not ask
-        Kafka for the catalog. Raises PartitionHalted when Kafka contradicts itself, SteppedDown when another process
-        claims a partition that the caller has named for this reader, OutcomeUnknown when `timeout` would end the
-        iteration and Kafka has not acknowledged all finished work.
+        ALTER QUEUE of this broker takes effect at once, one of another process within seconds, since RECEIVE does not
+        ask Kafka for the catalog. Raises PartitionHalted when Kafka's logs contradict themselves, SteppedDown when
+        another process claims a partition that the caller has named for this reader, OutcomeUnknown when `timeout`
+        would end the iteration and Kafka has not acknowledged all finished work.
         """
         idle_since = time.monotonic()
         while True:
@@ -189,7 +190,7 @@ class Reader:
             timeout = self.options.timeout
             if self._advance() or self._expecting:
                 idle_since = time.monotonic()
-            elif timeout is not None and self._assignment.rests and time.monotonic() - idle_since >= timeout:
+            elif timeout is not None and self._assignment.may_be_idle and time.monotonic() - idle_since >= timeout:
                 if self._settled():
                     raise StopIteration
                 idle_since = time.monotonic()
@@ -200,16 +201,16 @@ class Reader:
     ) -> Transaction | None:
         """RECEIVE WHERE: the ready messages of a conversation, or of a conversation group. The group is locked.
 
-        Waits up to `timeout` seconds, without it for ever, for messages and for a group that another transaction has;
-        then returns None. Other messages in these partitions have to be received too, by any thread: a partition reads
-        ahead to a bound and no further. Raises BadInput unless exactly one of both ids is given, DialogNotFound when
-        the conversation or group was in no partition of this reader throughout, NoPartition when this reader has no
+        Waits until messages are ready and no other transaction holds the group: up to `timeout` seconds, then returns
+        None; without `timeout`, for ever. Other messages in these partitions must be received too, by any thread, as a
+        partition reads ahead only to a bound. Raises BadInput unless exactly one of the ids is given, DialogNotFound
+        when the conversation or group was never in a partition of this reader, NoPartition when this reader has no
         partition, ServiceNotFound when the service was dropped meanwhile, ServiceAltered (8468) when the conversation
         followed its service to another queue, QueueDisabled (9617) while the queue's STATUS is OFF (behaviours 69, 70,
         75 to 79).
         """
         if (dialog is None) == (group is None):
-            raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
+            raise BadInput("receive takes either a dialog id or a group id; iterate over the reader for any group")
         deadline = None if timeout is None else time.monotonic() + timeout
         services = set[str]()
         while True:
@@ -233,7 +234,7 @@ class Reader:
                     self._take_back()
                     let_others_pass(owner)
             now = time.monotonic()
-            if now >= max(self._assignment.joining.until, deadline or 0.0):
+            if now >= max(self._assignment.join_wait.until, deadline or 0.0):
                 self._check_has_partition()
             if deadline is not None and now >= deadline:
                 if services:
@@ -249,18 +250,18 @@ class Reader:
     def batches(self, messages: int, *, size_bytes: int | None = None) -> Iterator[list[Transaction]]:
         """Lists of ready transactions with about `messages` messages each, to work on many messages at a time.
 
-        A list ends with the transaction that brings it to `messages` messages, or with `size_bytes` its bodies to that
+        A list ends with the transaction that brings it to `messages` messages or, with `size_bytes`, its bodies to that
         many bytes; or when nothing more is ready. It has at least one transaction, and each transaction needs a `with`
-        block of its own. Before a list is made, data are read from Kafka until enough messages wait, at most half of
+        block of its own. Before a list is made, data is read from Kafka until enough messages wait, at most half of
         the look-ahead (10,000 messages for each partition of this reader). Ends as iteration does, and raises the same.
         Raises BadInput when `messages` is below 1.
         """
         if messages < 1:
-            raise BadInput(f"a batch has a number of messages from 1 on, not {messages}")
+            raise BadInput(f"a batch has 1 or more messages, not {messages}")
         return self._batches(messages, size_bytes)
 
     def _batches(self, messages: int, size_bytes: int | None) -> Iterator[list[Transaction]]:
-        self._plenty = max(self._plenty, 2 * messages)
+        self._unread_max = max(self._unread_max, 2 * messages)
         while True:
             self._gather(messages)
             first = next(iter(self), None)
@@ -280,7 +281,7 @@ class Reader:
     def _gather(self, messages: int) -> None:
         """Read on until enough messages wait and finished work is committed, or nothing has happened for GATHER_S.
 
-        Half of the look-ahead is enough. A full one would pause the partition, and its fetching would begin anew.
+        Half of the look-ahead is enough. A full one would pause the partition, and fetching would have to start again.
         """
         seen: tuple[int, bool] | None = None
         until_s = 0.0
@@ -305,8 +306,8 @@ class Reader:
         return None if found is None else self._handed(*found)
 
     def _take_back(self) -> None:
-        """Nothing is ready: hand out again what this thread, or one that has ended, was given and has not entered."""
-        for owner, transaction in self._passed.take_back():
+        """Hand out again the transactions that this thread, or one that has ended, was given but has not entered."""
+        for owner, transaction in self._skipped.take_back():
             self._handing_out.resting.add(owner, transaction, now_ms())
 
     def _report_peer_ends(self, transaction: Transaction) -> None:
@@ -321,9 +322,10 @@ class Reader:
     def _check_has_partition(self) -> None:
         if not self._driver.owners and not self._assignment.waiting:
             raise NoPartition(
-                f"queue {self.queue.name!r} has {self.queue.partitions} partitions, and other processes read them all: "
-                "nothing can be received here. Create the queue with as many partitions as processes read it, or read "
-                "it with fewer; a dialog that is begun here before the reader has a partition lives in another process"
+                f"queue {self.queue.name!r} has {counted(self.queue.partitions, 'partition')}, and other processes "
+                "read every one: nothing can be received here. Create the queue with as many partitions as processes "
+                "read it, or read it with fewer; a dialog that is begun here before the reader has a partition lives "
+                "in another process"
             )
 
     def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:
@@ -343,15 +345,15 @@ class Reader:
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
         """Call `handler` for every transaction, in several threads, until the reader ends: an activated procedure.
 
-        A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of the
-        messages, and they come again after the others. After five failed attempts in a row the conversation group is
-        suspended, which is logged too; `resume`, `skip` or `end` it. An exception that is no `Exception`
+        If a handler raises, its transaction is rolled back, and the threads keep working: the exception is logged with
+        the ids of the messages, which are redelivered after others. After five failed attempts in a row the
+        conversation group is suspended, which is logged too; `resume`, `skip` or `end` it. Another BaseException
         (KeyboardInterrupt, SystemExit), or one that iteration raises, stops the other threads and is raised here; their
         handlers have 30 s to finish. Raises InvalidProcedure for an unfit handler (29).
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
             raise InvalidSettings(
-                f"a handler needs at least one thread, and {HANDLER_THREADS_MAX} are the most, not {threads}"
+                f"a handler runs in at least one thread, and in {HANDLER_THREADS_MAX} at most, not {threads}"
             )
         handling = HandlerRunner(self.queue.name, handler)
         with self._lock:
@@ -367,7 +369,7 @@ class Reader:
 
     @checked
     def settle(self, timeout_s: Seconds = SETTLE_S) -> None:
-        """Commit finished work, and wait until it counts and its outputs are delivered and acknowledged.
+        """Commit finished work, and wait until it is in the journal and its outputs are delivered and acknowledged.
 
         Raises SteppedDown when, since the last call, a partition was lost, or a `with` block ended after its partition
         had gone to another process: messages whose work was not committed are received again, here or there. Raises
@@ -399,7 +401,7 @@ class Reader:
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"Kafka has not acknowledged all finished work of queue {self.queue.name!r} within {timeout_s} "
-                    "s. The reader keeps it and tries again while in use; settle again for the outcome"
+                    "s. The reader keeps it and retries while it is in use; call `settle` again for the outcome"
                 )
 
     @property
@@ -408,7 +410,7 @@ class Reader:
         return bool(self._handing_out.resting) or any(owner.trial.resting for owner in self.owners)
 
     def _settled(self) -> bool:
-        """Whether all finished work counts and nothing is left to be received again here."""
+        """Whether all finished work is committed and nothing is left to be received again here."""
         lost = self._assignment.lost
         self._work_off(SETTLE_S)
         return self._assignment.lost == lost and not self._assignment.waiting and not self._handing_out.ready
@@ -459,7 +461,8 @@ class Reader:
         """
         if count > self.queue.partitions:
             raise BadInput(
-                f"queue {self.queue.name!r} has {self.queue.partitions} partitions; a reader cannot have {count}"
+                f"queue {self.queue.name!r} has {counted(self.queue.partitions, 'partition')}; a reader cannot have "
+                f"{count}"
             )
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
@@ -467,8 +470,8 @@ class Reader:
             self._check_open()
             if time.monotonic() > deadline:
                 raise SteppedDown(
-                    f"this reader has {len(self.partitions)} of {count} partitions of {self.queue.name!r} after "
-                    f"{timeout_s:g} s; other readers may hold the rest"
+                    f"this reader has {len(self.partitions)} of {counted(count, 'partition')} of {self.queue.name!r} "
+                    f"after {timeout_s:g} s; other readers may hold the rest"
                 )
             self._advance()
 
@@ -477,7 +480,7 @@ class Reader:
             raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
 
     def at_exit(self, timeout_s: float) -> None:
-        """The program ends: stop `run`, wait up to `timeout_s` for handlers at work, and close, as this is no crash."""
+        """Stop `run`, wait up to `timeout_s` for running handlers, and close: the program ends normally."""
         if self._crew.busy:
             self.stop()
             self._crew.wait(timeout_s)
@@ -523,12 +526,12 @@ class Reader:
     # ------------------------------------------------------------------------------------------------ transactions
 
     def _attach(self, owner: Owner) -> None:
-        """Have the owner's transactions ask this reader."""
+        """Make this reader serve the owner's transactions."""
         owner.staging.context.host = OwnerHost(owner, self._driver, self._lock, self._report_peer_ends, self._done)
 
     def _handed(self, owner: Owner, transaction: Transaction) -> Transaction:
         transaction.await_block()
-        self._passed.handed(owner, transaction)
+        self._skipped.handed(owner, transaction)
         if transaction.dialog.role is Role.INITIATOR:
             self._report_peer_ends(transaction)
         return transaction
@@ -547,8 +550,8 @@ class Reader:
     def _advance(self, *, keep_up: bool = False) -> bool:
         """Drive the owners; wait a little when there is nothing to do. True when there may be something to take.
 
-        With `keep_up` it does not wait, and works although there is something to take: it commits what slow handlers
-        have finished, and polls, so that the group does not miss this reader.
+        With `keep_up` it does not wait, and works even if there is something to take: it commits the work that slow
+        handlers have finished, and polls, so that the group does not expel this reader.
         """
         self._advance_at = time.monotonic() + ADVANCE_EVERY_S
         if not self._pumping.acquire(blocking=False):
@@ -573,7 +576,7 @@ class Reader:
                     return True
             fetched = (
                 self._assignment.fetch(0.0)
-                if self._handing_out.scarce(self._plenty)
+                if self._handing_out.scarce(self._unread_max)
                 else keep_up and self._assignment.poll_when_due()
             )
             if fetched or keep_up:

@@ -1,4 +1,4 @@
-"""The open readers of one broker: which of them owns a partition, and questions to the state of a partition."""
+"""The open readers of one broker: which of them owns a partition, and queries on the state of a partition."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Readers:
         return [reader for reader in self._readers if not reader.closed]
 
     def kept(self) -> list[Reader]:
-        """All of them, with those whose `close` may still be giving partitions back in another thread."""
+        """All of them, including those whose `close` may still be giving partitions back in another thread."""
         return [*self._readers]
 
     def of_topic(self, topic: str) -> list[Reader]:
@@ -53,7 +53,7 @@ class Readers:
         return [reader.ask(address.partition, question) for reader in self.of_topic(address.topic)]
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Close without I/O, in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         for reader in self._readers:
             reader.after_fork()

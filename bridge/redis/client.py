@@ -36,8 +36,8 @@ def words(error: Exception) -> str:
         return str(error)
     if _WRONG.search(str(error)):
         return (
-            "it refuses the user or the password of its address. Correct them there, with special signs "
-            "percent-encoded, and see that the user is on (ACL SETUSER)"
+            "it refuses the user or the password in its address. Correct them there, with special characters "
+            "percent-encoded, and make sure that the user is enabled (ACL SETUSER)"
         )
     return f"it requires a password, and its address has none. Add it there, as in {_FORMS}"
 
@@ -46,12 +46,10 @@ def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
     """The error to raise when the view cannot be read."""
     if isinstance(error, REFUSALS):
         return RedisUnavailable(
-            f"Redis at {masked(url)} answers but refuses to be read: {words(error)}. Work on conversations goes on "
-            "without it"
+            f"Redis at {masked(url)} answers but refuses to be read: {words(error)}. Conversations continue without it"
         )
     return RedisUnavailable(
-        f"Redis at {masked(url)} does not answer ({error}). Work on conversations goes on without it; start it to see "
-        "the view"
+        f"Redis at {masked(url)} does not answer ({error}). Conversations continue without it; start it to see the view"
     )
 
 

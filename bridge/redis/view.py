@@ -1,6 +1,6 @@
 """The view of a queue in Redis: written by owners through one fenced script, read by people (protocol.md section 8).
 
-No decision depends on it. When Redis is away, empty or holds garbage, work goes on, and the owner rewrites the view.
+No decision depends on it. When Redis is away, empty or holds garbage, work continues, and the owner rewrites the view.
 
 Keys of a partition share the hash tag `{<data topic>.<subscription>/<partition>}`:
     konverse:{…}:header      incarnation, highest CLAIM offset, journal offset, owner, unread messages, open endpoints
@@ -38,7 +38,7 @@ ROWS_PER_CALL: Final = 500
 SHOWS_WAITING_MAX: Final = 1_000
 CHECK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 30.0
-"""Interval of counting rows, which finds rows that Redis evicted or a stranger wrote. It costs some milliseconds."""
+"""Interval of counting rows, to find rows that Redis evicted or a foreign client wrote. It costs some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ViewStore:
         self._script = client.register_script(files("konverse.bridge").joinpath("scripts/show.lua").read_text("utf-8"))
 
     def show(self, partition: int, show: Show) -> bool:
-        """Write a show; False when the view must be written whole first. Raises redis.RedisError."""
+        """Write an update; False when the view must be written whole first. Raises redis.RedisError."""
         call = partial(self._call, partition, show)
         if not show.whole:
             return call("some", show.rows, show.gone) >= 0
@@ -87,7 +87,7 @@ class ViewStore:
         return call("last", [], []) >= 0
 
     def present(self, partition: int, claim_offset: int) -> bool:
-        """Whether the header exists and is not older than this claim: a zombie may have written into an empty view."""
+        """Whether the header exists and is no older than this claim. A past owner may have written to an empty view."""
         header = self.header(partition)
         return header is not None and header.claim_offset >= claim_offset
 
@@ -195,7 +195,7 @@ class ViewStore:
 
 
 class ViewWriter:
-    """Writes the view of a reader's partitions from a thread of its own, so that no commit ever waits for Redis."""
+    """Writes the view of a reader's partitions in a separate thread, so that no commit ever waits for Redis."""
 
     def __init__(self, url: str, queue: Queue) -> None:
         self._store = ViewStore(connect_redis(url), queue)
@@ -204,19 +204,19 @@ class ViewWriter:
         self._closed = False
         self._writing = False
         self._watched: dict[int, int] = {}
-        """Partition -> claim of the last show."""
+        """Partition -> claim offset of its last update."""
         self._count_at = 0.0
         self._suspects: dict[int, int] = {}
         """Partition whose rows did not match its header at the last count -> the header's journal offset then."""
         self._unshown: set[int] = set()
-        """Partitions with shows that were dropped while Redis did not answer. Once it answers, they go to `lost`."""
+        """Partitions with updates that were dropped while Redis did not answer. Once it answers, they go to `lost`."""
         self.lost: deque[int] = deque()
         """Partitions whose view must be written whole. The reader takes them from here."""
-        self._trouble = WriteFailures(log, "the view", "written")
+        self._trouble = WriteFailures(log, f"the view of queue {queue.name!r}", "written")
         self._thread = in_background("konverse-view", self._run)
 
     def show(self, partition: int, show: Show) -> None:
-        """Queue a show for writing. When the queue is full, the oldest show is dropped and its partition is `lost`."""
+        """Queue an update for writing. If the queue is full, the oldest one is dropped and its partition is `lost`."""
         with self._wake:
             self._watched[partition] = show.claim_offset
             if self._unshown:
@@ -228,11 +228,11 @@ class ViewWriter:
             self._wake.notify()
 
     def forget(self, partition: int) -> None:
-        """This process no longer owns the partition."""
+        """Stop watching a partition that this process no longer owns."""
         self._watched.pop(partition, None)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write the queued shows, then stop; wait for that up to `timeout_s`."""
+        """Write the queued updates, then stop; wait for that up to `timeout_s`."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -260,7 +260,7 @@ class ViewWriter:
                 self._lose_all(job)
 
     def _look_again(self) -> None:
-        """Find partitions whose view is missing or whose shows were dropped."""
+        """Find partitions whose view is missing or whose updates were dropped."""
         watched = dict(self._watched)
         absent = {partition for partition, claim in watched.items() if not self._store.present(partition, claim)}
         with self._wake:
@@ -273,7 +273,8 @@ class ViewWriter:
     def _count(self) -> None:
         """Find views with the wrong number of rows.
 
-        A view that is being written may have it once; it is lost when two counts see it at the same journal offset.
+        A view that is being written may have a wrong number once. It is lost when two counts in a row find a wrong
+        number at the same journal offset.
         """
         self._count_at = time.monotonic() + COUNT_EVERY_S
         found = {partition: self._store.missing(partition) for partition in list(self._watched)}
@@ -282,7 +283,7 @@ class ViewWriter:
         self._suspects = suspects
 
     def _lose_all(self, job: tuple[int, Show] | None) -> None:
-        """Redis does not answer: drop the queued shows, and take none until it does, so that work is not slowed."""
+        """Drop the queued updates, and accept none until Redis answers again, so that the reader is not slowed down."""
         with self._wake:
             self._unshown |= {partition for partition, _ in self._waiting} | ({job[0]} if job else set())
             self._waiting.clear()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from uuid import UUID
 
 from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.network import LocatedService, Network
 from konverse.routing.contracts import check_accepts, check_declared, check_union
 from konverse.schemas.catalog.objects import Contract, SentBy, Service
 from konverse.schemas.catalog.table_entries import Target
@@ -15,22 +17,30 @@ from konverse.schemas.errors import InvalidRoute, Unavailable
 class TargetCheck:
     """Checks the target that a classifier chose (implements `konverse.routing.step.Resolve`)."""
 
-    def __init__(self, catalog: Catalog, queue: str, *, forwards: bool) -> None:
+    def __init__(self, network: Network, queue: str, *, forwards: bool) -> None:
         """`queue` is the name of the router's own queue."""
-        self._catalog = catalog
+        self._network = network
         self._queue = queue
         self._forwards = forwards
 
     def __call__(self, target: Target, contract: str) -> Target:
-        """The target, checked against the catalog. A target in another database is returned unchecked.
+        """The target, checked against the catalog. A target that names another database is returned unchecked.
 
         Raises ServiceNotFound. Raises InvalidRoute for a service on the router's queue and, when forwarding, for a
-        service that does not accept the contract of the conversation.
+        service that does not accept the contract of the conversation, and for this database's id where the routes
+        choose another one.
         """
-        if target.broker_instance not in {None, str(self._catalog.broker_id)}:
+        catalog = self._network.catalog
+        broker_id = None if target.broker_instance is None else UUID(target.broker_instance)
+        if broker_id not in {None, catalog.broker_id}:
             return target
-        service = self._catalog.get(Service, target.service)
-        if service.queue == self._queue:
+        service, database = self._network.service(target.service, broker_id)
+        if self._forwards and broker_id is not None and self._network.service(target.service).database != database:
+            raise InvalidRoute(
+                f"a conversation was classified as one for {target.service!r} in this database, and the routes of "
+                f"database {catalog.database!r} lead elsewhere: drop the route, or let the classifier name no database"
+            )
+        if (database, service.queue) == (catalog.database, self._queue):
             raise InvalidRoute(
                 f"a conversation was classified as one for {target.service!r}, a service on queue {self._queue!r}, "
                 "which the router itself reads: the conversation would come back for ever. Let the classifier answer "
@@ -39,27 +49,27 @@ class TargetCheck:
         if not self._forwards:  # the redirected initiator chooses the contract itself
             return target
         if contract not in service.contracts:
-            service = self._anew(service)
+            service, _ = self._anew(service.name)
             check_accepts(contract, service.name, service.contracts)
         return target._replace(broker_instance=None)
 
-    def _anew(self, service: Service) -> Service:
+    def _anew(self, service: str) -> LocatedService:
         """The service after a refresh of the catalog: the contract may have been added just before."""
         with suppress(Unavailable):
-            self._catalog.refresh()
-        return self._catalog.get(Service, service.name)
+            self._network.catalog.refresh()
+        return self._network.service(service)
 
 
 def check_forwarding(
-    catalog: Catalog, router: Service, declared: Collection[str] | None, targets: Collection[str] | None
+    network: Network, router: Service, declared: Collection[str] | None, targets: Collection[str] | None
 ) -> None:
     """Raise InvalidRoute unless the router accepts the declared contracts and the union of its targets' contracts.
 
     An argument that is None is not checked. Raises ServiceNotFound for a target that does not exist, ContractNotFound.
     """
-    _check_declared(catalog, router, declared)
+    _check_declared(network.catalog, router, declared)
     if targets is not None:
-        accepted = {name: catalog.get(Service, name).contracts for name in sorted(targets)}
+        accepted = {name: network.service(name).service.contracts for name in sorted(targets)}
         check_union(router.name, router.contracts, accepted)
 
 

@@ -52,11 +52,11 @@ class Routes(Protocol):
 
     service: str
     shown_as: str
-    """A random name that tells the router from others of the same process."""
+    """A random name that distinguishes the router from others of the same process."""
 
     @property
     def routed(self) -> Routed:
-        """What the router has done in this process, counted."""
+        """Counts of the router's work in this process."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Figures:
 
     at_ms: int
     processes: int
-    """Number of processes that run."""
+    """Number of running processes."""
     routed: Routed
     last_errors: tuple[Failure, ...]
     """The latest first."""
@@ -155,7 +155,7 @@ def _values(client: redis.Redis, key: str) -> list[bytes]:
     try:
         found: Mapping[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]  # a sync client
     except redis.ResponseError:
-        return []  # the key is no hash
+        return []  # the key is not a hash
     return list(found.values())
 
 

@@ -1,7 +1,7 @@
 """Data-dependent routing as a service: a classifier between the initiators of dialogs and the services they need.
 
 `konverse.routing.step` handles each conversation group, in a transaction of the partition's owner. So a router that is
-killed leaves the messages as they were, and several processes can share the partitions of its queue.
+killed leaves the messages unchanged, and several processes can share the partitions of its queue.
 
 Source: behaviours 230 to 233.
 """
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.lookups import bound
+from konverse.bridge.catalog.network import Network
 from konverse.bridge.reader.activation import Activation
 from konverse.bridge.reader.procedures import check_called_with
 from konverse.bridge.runtime.arguments import Seconds, checked
@@ -61,13 +61,13 @@ class RouterClauses:
         Router(self.mode)
         if not 0 <= self.max_readers <= QUEUE_READERS_MAX:
             raise InvalidSettings(
-                f"router {service!r}: max_readers is {self.max_readers}; it is 0, which starts nothing, to "
+                f"router {service!r}: max_readers is {self.max_readers}; give 0, which starts nothing, to "
                 f"{QUEUE_READERS_MAX}"
             )
         if self.classify_timeout_s is not None and self.classify_timeout_s <= 0:
             raise InvalidSettings(
-                f"router {service!r}: classify_timeout_s is {self.classify_timeout_s}; it is a number of seconds above "
-                "0, or None to watch nothing"
+                f"router {service!r}: classify_timeout_s is {self.classify_timeout_s}; give a number of seconds above "
+                "0, or None for no limit"
             )
 
 
@@ -87,14 +87,14 @@ class RoutingService:
         check_called_with(classify, "message")
         self.service = service
         self.shown_as = random_id().hex()
-        """Random name of its figures in Redis, after host and process."""
+        """Random name, the part of its field in Redis after host and process."""
         self.refused = False
         """The last check against the catalog failed, so `router` may declare this service again."""
         self.clauses = clauses
         self._opened = opened
         self._classify = classify
         self._watched = Watched(service, clauses.classify_timeout_s, self._keep)
-        self._catalog: Catalog | None = None
+        self._network: Network | None = None
         """Catalog of the database in which it routes; None before its first activation."""
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type)
         self._lock = threading.Lock()
@@ -119,14 +119,14 @@ class RoutingService:
     @classify.setter
     def classify(self, classify: Classify) -> None:
         check_called_with(classify, "message")
-        if self._catalog is not None:
-            classify = bound(self._catalog, classify)
-            self._check(self._catalog, classify)
+        if self._network is not None:
+            classify = bound(self._network, classify)
+            self._check(self._network, classify)
         self._classify = classify
 
     @property
     def routed(self) -> Routed:
-        """Counts of what the router has done in this process, in total and by target.
+        """Counts of the router's work in this process, in total and by target.
 
         For people: work that another process repeats after it took over a partition is counted in both.
         """
@@ -183,12 +183,12 @@ class RoutingService:
         """Check the router against the catalog and return the activation of its queue. Raises as `run`."""
         self.refused = True
         service = broker.catalog.get(Service, self.service)
-        classify = bound(broker.catalog, self._classify)
-        self._check(broker.catalog, classify)
+        classify = bound(broker.network, self._classify)
+        self._check(broker.network, classify)
         self.refused = False
-        self._catalog, self._classify = broker.catalog, classify
+        self._network, self._classify = broker.network, classify
         clauses = self.clauses
-        resolve = TargetCheck(broker.catalog, service.queue, forwards=clauses.mode != REDIRECT)
+        resolve = TargetCheck(broker.network, service.queue, forwards=clauses.mode != REDIRECT)
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type, resolve=resolve)
         return Activation(
             service.queue, self.route, clauses.max_readers, clauses.batch, clauses.max_messages, self._at_work
@@ -199,12 +199,12 @@ class RoutingService:
         try:
             self._check_own(transaction)
             step = self._router.take_step(transaction, self._decide)
-        except GroupLocked:  # redelivered when the transaction that has the other group is over
+        except GroupLocked:  # redelivered when the transaction that holds the other group has ended
             raise
         except Exception as error:
             first = self._note(transaction, str(error), failed=1)
             if first is not None:  # the log line names the queue only, not the router
-                error.add_note(f"router {self.service!r} was at a message of type {first.type!r}")
+                error.add_note(f"router {self.service!r} failed on a message of type {first.type!r}")
             raise
         if "rejected" in step.counts:
             texts = [end.description for end in transaction.ends if end.code == UNCLASSIFIABLE_ERROR]
@@ -216,8 +216,8 @@ class RoutingService:
         """Raise InvalidState for a conversation of another service on the router's queue."""
         if transaction.dialog.service != self.service:
             raise InvalidState(
-                f"conversation {transaction.dialog.id} is one of service {transaction.dialog.service!r}, on the queue "
-                f"of router {self.service!r}, which has that queue for itself: put the other service on another one "
+                f"conversation {transaction.dialog.id} belongs to service {transaction.dialog.service!r}, on the queue "
+                f"of router {self.service!r}, which needs that queue to itself: put the other service on another queue "
                 "with broker.admin.alter_service"
             )
 
@@ -244,15 +244,16 @@ class RoutingService:
         with self._lock:
             self._failures.append(failure)
 
-    def _check(self, catalog: Catalog, classify: Classify) -> None:
+    def _check(self, network: Network, classify: Classify) -> None:
         """Raise InvalidRoute when the router's contracts do not fit its mode or its targets."""
-        service, clauses = catalog.get(Service, self.service), self.clauses
+        catalog, clauses = network.catalog, self.clauses
+        service = catalog.get(Service, self.service)
         if clauses.mode == REDIRECT:
             check_redirecting(catalog, service, clauses.contracts, clauses.redirect_type)
             return
         targets = getattr(classify, "targets", None)
         known = targets() if callable(targets) else None
-        check_forwarding(catalog, service, clauses.contracts, None if known is None else frozenset(known))
+        check_forwarding(network, service, clauses.contracts, None if known is None else frozenset(known))
 
     @contextmanager
     def _at_work(self, broker: Host, alone: bool) -> Iterator[None]:  # noqa: FBT001  # a callback's shape

@@ -19,7 +19,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 Seconds = Annotated[float, Field(ge=0)]
-"""Longest wait of a public call, in seconds, from 0 on."""
+"""Longest wait of a public call, in seconds; 0 or more."""
 
 Timeout = Annotated[float, SkipValidation]
 """Seconds of a timer or a lifetime. `schemas.timeouts` checks them, however they are given."""
@@ -28,7 +28,7 @@ Body = Annotated[bytes, SkipValidation]
 """A message body. `schemas.wire.bodies` checks it, however it is sent."""
 
 Count = Annotated[int, Field(ge=1)]
-"""A number of things, from 1 on."""
+"""A number of items; 1 or more."""
 
 Partitions = Annotated[Sequence[int], BeforeValidator(lambda given: [*given] if isinstance(given, range) else given)]
 """Numbers of partitions. Also takes a `range`, which pydantic in strict mode does not accept as a sequence."""
@@ -46,7 +46,7 @@ _NAMED: Final = {
     "float_type": "a number",
     "int_type": "a whole number",
     "list_type": "a list",
-    "string_type": "a text",
+    "string_type": "a str",
     "timedelta_type": "a timedelta",
     "tuple_type": "a pair",
     "uuid_type": "a UUID",
@@ -57,7 +57,7 @@ _NAMED: Final = {
 def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Raise BadInput for an argument whose type differs from the annotation.
 
-    The check costs some microseconds, so calls that are made for each message go without.
+    The check costs some microseconds, so calls that are made once per message are not checked.
     """
     validated = validate_call(config=_STRICT)(function)
     names = list(signature(function).parameters)
@@ -110,6 +110,6 @@ def _a_kind_of(name: str, place: tuple[int | str, ...]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown name: asks for the most similar known one; empty when none is similar."""
+    """The end of an error about an unknown name: suggests the most similar known name; empty when none is similar."""
     like = get_close_matches(name, list(known), n=1)
     return f"; did you mean {like[0]!r}?" if like else ""

@@ -21,7 +21,7 @@ These promotions trigger full collections, which took half of the time per messa
 def prepare_collector() -> None:
     """Freeze all live objects (mostly modules) and raise the thresholds; once per process, before it connects.
 
-    Thresholds that the program has set itself stay.
+    Thresholds that the program has set itself are kept.
     """
     gc.freeze()
     if gc.get_threshold() == PYTHONS_OWN:

@@ -30,7 +30,7 @@ _OPEN: Final[WeakSet[ExitTask]] = WeakSet()
 
 
 def leave_at_exit(thing: ExitTask) -> None:
-    """Call `thing.leave` when the program ends, if the object still exists."""
+    """Call `thing.at_exit` when the program ends, if the object still exists."""
     _OPEN.add(thing)
 
 

@@ -1,7 +1,7 @@
 """Forked children: the threads of Kafka's clients do not survive a fork, so the parent's connections are dead there.
 
-They are closed in the child without sending anything to Kafka, and raise when they are used. The parent's own stay
-open; the child has to connect again.
+They are closed in the child without sending anything to Kafka, and raise when they are used. The parent's connections
+stay open; the child has to connect again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KNOWN: Final[WeakSet[Forkable]] = WeakSet()
 
 
 def close_after_fork(thing: Forkable) -> None:
-    """Call `thing.forked()` in every child that is forked from now on."""
+    """Call `thing.after_fork()` in every child that is forked from now on."""
     _KNOWN.add(thing)
 
 

@@ -21,7 +21,7 @@ class LogThrottle:
         self._count: dict[Hashable, int] = {}
 
     def due(self, subject: Hashable = None) -> int:
-        """Number of calls since the subject began, if it should be logged now; 0 if not."""
+        """Number of calls since the condition began, if it should be logged now; 0 if not."""
         now = time.monotonic()
         if subject not in self._at and len(self._at) >= SUBJECTS_MAX:
             self.over(next(iter(self._at)))

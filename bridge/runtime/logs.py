@@ -28,7 +28,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, logger, process, message, the objects of the event, and the traceback.
 
-        Fields that the application gave as `extra=` stand beside these; a field with a reserved name becomes `extra_…`.
+        Fields that the application gave as `extra=` are added; a field with a reserved name becomes `extra_…`.
         """
         line: dict[str, object] = {
             "at": _or_text(_time, record.created),
@@ -75,7 +75,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """Values that JSON has stay; everything else becomes text, also NaN and the infinities."""
+    """Keep values that JSON can represent; everything else becomes text, including NaN and the infinities."""
     if isinstance(value, dict):
         return {_key(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -14,7 +14,7 @@ _OPEN_OPTION: Final = re.compile(rf"(?:{'|'.join(URL_QUERY_ARGUMENT_PARSERS)})=[
 _PORT: Final = re.compile(
     r"\A((?:.*@|\w[\w+.-]*://)?+(?:\[[\da-f:.]*\]|[^:/?#]|:\d*(?=[,/?#]|\Z))*+):.*", re.DOTALL | re.IGNORECASE
 )
-"""A port that is no number, and everything after it: it may be a password whose host was left out."""
+"""A port that is not a number, and everything after it: this may be a password in a URL without a host."""
 _USER: Final = re.compile(r"\A((?:\w[\w+.-]*://)?+[^:]*):.*(?=@)", re.DOTALL)
 """User and password up to the last @: an unencoded password may contain any character. The scheme may be missing."""
 

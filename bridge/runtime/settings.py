@@ -52,7 +52,7 @@ SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|tok
 
 
 ENCODED: Final = "write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A, [ as %5B, ] as %5D and % as %25"
-"""How to write a reserved character of a user or password in a URL; part of errors."""
+"""How to write a reserved character of a user or password in a URL; part of error texts."""
 UNREADABLE: Final = f"needs a host, and a port from 0 to 65535; in a user or password {ENCODED}"
 URLS: Final = frozenset({"kafka", "redis"})
 
@@ -77,7 +77,7 @@ class Settings(BaseSettings):
     connect_timeout_s: float = Field(default=10.0, gt=0)
     """How long `connect` waits for Kafka."""
     append_timeout_s: float = Field(default=15.0, gt=0)
-    """Time after which an append to a journal without an answer has an unknown outcome."""
+    """Time without an answer after which the outcome of an append to a journal is unknown."""
     send_timeout_s: float = Field(default=60.0, gt=0)
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
     silence_timeout_s: float = Field(default=600.0, ge=1, allow_inf_nan=False)
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
             if parts.scheme not in {"redis", "rediss", "unix"}:
                 raise ValueError("must look like redis://host:port")
             if "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1:
-                raise ValueError(f"has a user or password with a sign that means something else in a URL; {ENCODED}")
+                raise ValueError(f"has a user or password with a character that is reserved in URLs; {ENCODED}")
             if parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
                 raise ValueError("must end in the number of a Redis database, like redis://host:port/0")
             _port(parts)
@@ -238,13 +238,15 @@ class ReaderOptions:
     def check(self, queue: Queue) -> None:
         """Raise InvalidSettings for a value that is out of range, or a partition that the queue does not have."""
         if self.batch < 1:
-            raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
+            raise InvalidSettings(f"batch is {self.batch}; give 1 or more conversation groups for a commit")
         if self.timeout is not None and self.timeout < 0:
             raise InvalidSettings(f"timeout is {self.timeout} s; leave it out to wait for ever, or give 0 or more")
         if self.max_messages is not None and self.max_messages < 1:
             raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
         if self.partitions is not None and not 0 < len(set(self.partitions)) == len(self.partitions):
-            raise InvalidSettings(f"partitions are {self.partitions}; name each once, or leave it out for a share")
+            raise InvalidSettings(
+                f"partitions are {self.partitions}; name one or more, and name each once, or leave them out for a share"
+            )
         for number in self.partitions or ():
             if not 0 <= number < queue.partitions:
                 raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")
@@ -258,7 +260,7 @@ class PoolOptions:
     to_service: str
     contract: str
     name: str | None = None
-    """Processes that use the name one after the other continue the same conversations; None: private to this one."""
+    """Processes that open this name one after another continue the same conversations; None: private to this one."""
     size: int | None = None
     """Number of conversations, used in turn; None: one for each key, or for each thread where no key is given."""
     max_age: float = 3600.0
@@ -273,10 +275,16 @@ class PoolOptions:
     """A broker thread reads the queue of `from_service`, to process EndDialog and Error."""
 
     @property
-    def timer_s(self) -> float | None:
-        """Seconds after which the dialog timer of a conversation fires: later than its sender recycles it.
+    def title(self) -> str:
+        """The pool in a text: its name, if it has one, and its services."""
+        name = "the pool" if self.name is None else f"pool {self.name!r}"
+        return f"{name} from {self.from_service!r} to {self.to_service!r}"
 
-        None when its lifetime ends before it is recycled.
+    @property
+    def timer_s(self) -> float | None:
+        """Seconds after which the dialog timer of a conversation fires: after its sender should have recycled it.
+
+        None when the conversation expires before it is recycled.
         """
         due_s = self.max_age + min(max(self.max_age, POOL_SLACK_MS_MIN / 1000), POOL_SLACK_MS / 1000)
         if self.lifetime is None:
@@ -295,7 +303,7 @@ class PoolOptions:
             if self.lifetime <= 0:
                 raise InvalidSettings(
                     f"lifetime is {self.lifetime:g}; give the seconds after which each conversation of the pool is "
-                    "over, above 0, or leave it out for conversations without an end"
+                    "over, above 0, or leave it out for conversations that never expire"
                 )
             milliseconds(self.lifetime, "lifetime of a pool")
         if self.size is not None and not 1 <= self.size <= POOL_KEY_ENTRIES_MAX:

@@ -21,7 +21,7 @@ class ShutdownLogFilter(logging.Filter):
         self._leaving = 0
 
     def begin(self) -> None:
-        """Note that the process stops, from here on for good."""
+        """Drop these lines from now on: the process is stopping."""
         with self._lock:
             self._leaving += 1
 

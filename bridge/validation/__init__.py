@@ -6,7 +6,7 @@ it to check a schema before it enters the catalog. Types without a schema (NONE,
 
     validator      `Validator`: asks the validation process, and starts a new one when it has died
     worker         the validation process: one question, one or several answers
-    rules          `Rule`: a schema and its kind, and which library reads it
+    rules          `SchemaRule`: a schema and its kind, and which library reads it
     xml_schemas    XML Schema, by lxml
     json_schemas   JSON Schema, by jsonschema-rs
     avro_schemas   Avro's binary encoding, by fastavro
@@ -14,10 +14,10 @@ it to check a schema before it enters the catalog. Types without a schema (NONE,
 Laws:
 
 1. A body may be hostile: exploding entities, endless schemas, input that crashes a parser. So schemas and bodies are
-   read only in a process of its own, with bounds on processor time and memory, which cannot open a file or a socket.
-2. A body that exceeds the bounds or kills the process is rejected as not examined (Error -9704). It gets a second
-   process first, because the first may have died by chance. The next body gets a new process, and the process of the
-   application goes on.
+   read only in a separate process, with bounds on processor time and memory, which cannot open a file or a socket.
+2. A body that exceeds the bounds or kills the process is rejected as not examined (Error -9704). Before, it is tried in
+   a second process, because the first may have died by chance. The next body gets a new process. The application's
+   process is not affected.
 3. When validation itself is impossible (a library is missing, no process can be started), nothing is rejected:
    ValidatorUnavailable is raised, and the messages wait.
 4. A schema is never fetched. A schema that refers to anything outside itself or its collection is refused.

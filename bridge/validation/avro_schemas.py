@@ -9,6 +9,7 @@ from typing import Any, Final
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
 
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidSchema
 
 from .rules import Check, loaded
@@ -25,7 +26,7 @@ _PARTS: Final = {
 
 
 def check_of(documents: Sequence[str]) -> Check:
-    """Make the check of bodies by an Avro schema. Raises InvalidSchema, also for a type named but not defined in it."""
+    """Make the check of bodies against an Avro schema. Raises InvalidSchema, also for a type that is not defined."""
     given: Any = loaded(documents[0])
     _check_parts(given)
     try:
@@ -48,9 +49,9 @@ def check_of(documents: Sequence[str]) -> Check:
         except (MemoryError, RecursionError):
             raise
         except Exception as error:  # noqa: BLE001  # fastavro raises a dozen exception types for broken input
-            return f"no datum of its Avro schema: {error!r}"
+            return f"not a datum of its Avro schema: {error!r}"
         rest = len(body) - source.tell()
-        return f"{rest} bytes behind the datum of its Avro schema" if rest else ""
+        return f"{counted(rest, 'byte')} after the datum of its Avro schema" if rest else ""
 
     return fault
 

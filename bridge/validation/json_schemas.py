@@ -16,7 +16,7 @@ from .rules import Check, loaded
 
 
 def check_of(documents: Sequence[str]) -> Check:
-    """Make the check of bodies by a JSON Schema. Raises InvalidSchema, also for a reference to another document."""
+    """Make the check of bodies against a JSON Schema. Raises InvalidSchema, also if it refers to another document."""
     from jsonschema_rs import validator_for  # noqa: PLC0415  # optional library: the caller checks that it is installed
 
     schema: Any = loaded(documents[0])
@@ -31,9 +31,9 @@ def check_of(documents: Sequence[str]) -> Check:
         except RecursionError:
             return _too_deep()
         except ValueError as error:
-            return f"no JSON document: {error}"
+            return f"not a JSON document: {error}"
         if b"\\u" in body and _has_half_a_pair(value):
-            return "no JSON document: it has half of a surrogate pair, which is no character"
+            return "not a JSON document: it has half of a surrogate pair, which is not a character"
         if body.count(b"[") + body.count(b"{") > JSON_DEPTH_ENTRIES_MAX and _is_too_deep(value):
             return _too_deep()
         found = next(validator.iter_errors(value), None)
@@ -75,8 +75,8 @@ def _has_half_a_pair(value: Any) -> bool:
 
 
 def _too_deep() -> str:
-    return f"more than {JSON_DEPTH_ENTRIES_MAX} objects and arrays inside of each other"
+    return f"more than {JSON_DEPTH_ENTRIES_MAX} levels of nested objects and arrays"
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a valid number in JSON")

@@ -67,7 +67,7 @@ def check_of(rule: SchemaRule) -> Check:
         import_module(module)
     except ImportError as error:
         raise MissingLibrary(
-            f"bodies cannot be validated by a schema ({rule.validation}) without {distribution} ({error}): "
+            f"bodies cannot be validated against a schema ({rule.validation}) without {distribution} ({error}): "
             "pip install 'konverse[validation]'"
         ) from None
     made: Check = import_module(MODULES[rule.validation]).check_of(rule.documents)
@@ -81,4 +81,4 @@ def loaded(text: str) -> object:
     except RecursionError:
         raise InvalidSchema("the schema is nested too deeply") from None
     except ValueError as error:
-        raise InvalidSchema(f"the schema is no JSON document: {error}") from None
+        raise InvalidSchema(f"the schema is not a JSON document: {error}") from None

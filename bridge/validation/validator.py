@@ -118,7 +118,7 @@ class Validator:
         return answer
 
     def _judge_each(self, known: EncodedRule, bodies: Sequence[bytes]) -> list[Answer]:
-        """Answers for the first of these bodies, at least one. The caller asks again for bodies after a deadly one."""
+        """Answers for the first of these bodies, at least one. The caller asks again for those after a deadly one."""
         data = packed(bodies)
         answers = self._answers(RequestKind.CHECK_EACH, known, data, len(bodies))
         if answers[0][0] is AnswerKind.UNKNOWN:
@@ -152,20 +152,26 @@ class Validator:
             except TimeoutError:
                 self._end()
                 raise ValidatorUnavailable(
-                    f"the process that validates has not answered for {VALIDATION_WAIT_MS_MAX / 1000} s; "
-                    "another one is started when it is needed again"
+                    f"the validation process has not answered for {VALIDATION_WAIT_MS_MAX / 1000} s; "
+                    "a new one is started when it is needed again"
                 ) from None
         if len(answers) < count:
-            answers.append(self._death())
+            answers.append(self._death(known))
         return answers
 
-    def _death(self) -> Answer:
+    def _death(self, known: EncodedRule) -> Answer:
         """The verdict on a body that killed the process."""
+        pid = "-" if self._process is None else self._process.pid
         code = self._end()
         self.deaths += 1
         if code == -signal.SIGPROF:
             return AnswerKind.TOO_MUCH, "it takes more processor time than is allowed"
-        log.warning("the validator process died with code %d", code)
+        log.warning(
+            "validation process %s died with code %d at a body for the schema with digest %s",
+            pid,
+            code,
+            known.digest.hex()[:16],
+        )
         return AnswerKind.DIED, f"the process that validated it has died, with code {code}"
 
     def _connected(self) -> socket.socket:
@@ -184,21 +190,21 @@ class Validator:
                     )
                 except OSError as error:
                     ours.close()
-                    raise ValidatorUnavailable(f"no process that validates can be started: {error}") from None
+                    raise ValidatorUnavailable(f"no validation process can be started: {error}") from None
             ours.settimeout(VALIDATION_WAIT_MS_MAX / 1000)
             self._connection = ours
             self._await_ready(ours)
         return self._connection
 
     def _await_ready(self, connection: socket.socket) -> None:
-        """Wait for the process's first answer: else the first body would be blamed for a process that never started."""
+        """Wait for the process's first answer: otherwise a failed start would be blamed on the first body."""
         why = "it ended with code"
         try:
             if take(connection, ANSWER.size):
                 return
         except OSError as error:
             why = f"{error!r}, code"
-        raise ValidatorUnavailable(f"the process that validates cannot be started: {why} {self._end()}")
+        raise ValidatorUnavailable(f"the validation process cannot be started: {why} {self._end()}")
 
     def _end(self) -> int:
         """Kill the process if it runs. Returns its exit code, negative for a signal."""
@@ -215,7 +221,7 @@ class Validator:
 
 
 def _finding(answer: Answer) -> BodyFinding:
-    """An answer as a Finding. Raises ValidatorUnavailable when the library is missing."""
+    """An answer as a BodyFinding. Raises ValidatorUnavailable when the library is missing."""
     verdict, words = answer
     if verdict is AnswerKind.MISSING:
         raise ValidatorUnavailable(words)

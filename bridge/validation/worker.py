@@ -1,7 +1,7 @@
 """The validation process: `python -m konverse.bridge.validation.worker`, started by a `Validator`.
 
 Its standard input is a socket. A request is an operation, the digest of a rule, and bytes: the rule itself, one body,
-or several. An answer is a `AnswerKind` and a text. Several bodies get one answer each, sent as soon as it is known, so
+or several. An answer is an `AnswerKind` and a text. Several bodies get one answer each, sent as soon as it is known, so
 that the validator can tell which body killed this process. Requests are handled one at a time. A first answer, sent
 unasked, says that the process is ready.
 
@@ -49,7 +49,7 @@ class RequestKind(IntEnum):
     """The operation of a request."""
 
     READ = 1
-    """Read the rule that follows, and keep it under its digest until rules used later push it out."""
+    """Read the rule that follows, and keep its check by its digest, until checks used more recently evict it."""
     CHECK = 2
     """Validate the body that follows against the rule."""
     CHECK_EACH = 3
@@ -79,7 +79,7 @@ Made = TypeVar("Made")
 
 
 class CheckCache:
-    """The checks that were made of rules; the least recently used are dropped."""
+    """LRU cache of compiled validation checks, by the digest of their rule."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Check] = OrderedDict()
@@ -100,7 +100,7 @@ class CheckCache:
             return AnswerKind.MISSING, str(error)
         except (MemoryError, RecursionError) as error:
             return AnswerKind.TOO_MUCH, f"it needs more memory than is allowed ({type(error).__name__})"
-        except Exception as error:  # noqa: BLE001  # a library may raise anything for a stranger's bytes
+        except Exception as error:  # noqa: BLE001  # a library may raise anything for untrusted bytes
             return AnswerKind.TOO_MUCH, f"it cannot be validated: {error!r}"
         return (AnswerKind.FAULT, fault) if fault else (AnswerKind.FINE, "")
 
@@ -112,7 +112,7 @@ class CheckCache:
 
 
 def limited(cpu_ms: int, work: Callable[[Given], Made], given: Given) -> Made:
-    """Do the work. SIGPROF kills the process if the work takes more processor time than `cpu_ms`."""
+    """Call `work`. SIGPROF kills the process if the call takes more processor time than `cpu_ms`."""
     signal.setitimer(signal.ITIMER_PROF, cpu_ms / 1000)
     try:
         return work(given)
@@ -149,7 +149,7 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def printable(words: str) -> str:
-    """A text that is safe to log, shortened: it may quote a stranger's body."""
+    """A text that is safe to log, shortened: it may quote an untrusted body."""
     return "".join(each if each.isprintable() else "?" for each in words[:FAULT_CHARACTERS_MAX])
 
 
@@ -165,7 +165,7 @@ def take(connection: socket.socket, size: int) -> bytes:
 
 
 def confine() -> None:
-    """Import all that is needed, then bound memory and forbid to open files and sockets."""
+    """Import everything that is needed, then limit memory and forbid opening files and sockets."""
     for name in (*(module for module, _ in NEEDED.values()), *MODULES.values()):
         with suppress(ImportError):
             import_module(name)

@@ -22,7 +22,7 @@ _REFUSED: Final = ("include", "redefine", "override")
 
 
 def check_of(documents: Sequence[str]) -> Check:
-    """Make the check of bodies by a collection's documents. Raises InvalidSchema, also when a document is missing."""
+    """Make the check of bodies against a collection. Raises InvalidSchema, also when a document is missing."""
     from lxml import etree  # noqa: PLC0415  # optional library: the caller checks that it is installed
 
     plain, resolving = parser_of(etree), parser_of(etree)
@@ -74,7 +74,7 @@ def read(etree: Any, number: int, document: str) -> Any:
     data = document.encode()
     fault = document_fault(data)
     if fault:
-        raise InvalidSchema(f"schema document {number} is no XML document: {fault}")
+        raise InvalidSchema(f"schema document {number} is not an XML document: {fault}")
     try:
         root = tree_of(etree, parser_of(etree, collect_ids=True), data)  # so that each xml:id is checked
     except MalformedXml as error:

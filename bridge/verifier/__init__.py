@@ -17,8 +17,8 @@ Laws:
 
     - A contradiction in the logs is a finding, never an exception. A finding names the rule, the topic, the partition
       and the offsets.
-    - What cannot be read is never passed over in silence. Deleted records that no snapshot stands for are findings;
-      records after an open transaction, and data that no owner has ingested, are reported as not judged.
+    - Unreadable records are never skipped silently. Deleted records that no snapshot covers are findings; records after
+      an open transaction, and data that no owner has ingested, are reported as not judged.
     - The system may work meanwhile. The order in which the ends of the logs are asked for makes the comparison fair.
     - The verifier writes nothing.
 

@@ -25,7 +25,7 @@ def astray(folds: Folds) -> Iterator[tuple[Address, str]]:
             if verdict == "forwarded":
                 verdict = far.get((name.writer, name.at, name.counter))
             if verdict is not None and not verdict.startswith("bounced"):
-                yield at, f"record {_name(name)} came back here, and it is {verdict} where it was sent"
+                yield at, f"record {_name(name)} bounced to this home, but its destination has it as {verdict}"
         for home, said in fold.outputs.items():
             there = folds.get(home)
             if there is None:
@@ -36,7 +36,7 @@ def astray(folds: Folds) -> Iterator[tuple[Address, str]]:
                 ):  # below 0: accepted before the verification begins
                     name = BounceId(*one.detail[:3])
                     if name not in there.mailbox and name not in there.fates:
-                        yield home, f"the bounce of record {_name(name)} was taken and is in no mailbox"
+                        yield home, f"the bounce of record {_name(name)} was accepted, but is in no mailbox"
 
 
 def _name(name: BounceId) -> str:

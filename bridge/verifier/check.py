@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.fold.fold import SecondFold, as_said
-from konverse.bridge.verifier.fold.state import NOT_YET, Facts, Luggage
+from konverse.bridge.verifier.fold.state import NOT_YET, Facts, MovedState
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role, incarnation_tag, owner_writer
 from konverse.schemas.wire.envelope import decode
@@ -162,7 +163,7 @@ class PartitionVerdict:
 
     @property
     def forged(self) -> int:
-        """Records with other content under a writer and counter that were taken; they were accepted as well."""
+        """Records with other content under a writer and counter that were already used; they were accepted as well."""
         return self.fold.tally["forged"]
 
     @property
@@ -200,7 +201,7 @@ def judge(
         counters = begin_at(place.start, fold, verdict.journal)
         verdict.reached = {writer: counters[writer] for writer in owners if writer in counters}
     for record in journal:
-        judged = verdict.journal.hear(record)
+        judged = verdict.journal.judge(record)
         verdict.undecodable += judged.decision is None
         verdict.void += not judged.counts and not isinstance(judged.decision, Part)
     verdict.findings += _whole(verdict)
@@ -232,7 +233,7 @@ def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
     """Report records that are missing although the journal rests on them."""
     place = verdict.place
     if place.held.snapshots and (place.journal_start or place.data_start):
-        return  # the snapshot to begin at may stand after the open transaction
+        return  # the snapshot to begin at may be after the open transaction
     if place.journal_start:
         text = f"the journal begins at {place.journal_start}: earlier records cannot be verified"
         yield Finding("cut", place.name, text)
@@ -289,7 +290,9 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
                 continue  # a queue of another database, a dropped one, or one that cannot be read to its end
             reached = there.reached.get(verdict.fold.writer, 0)
             if reached < counter:
-                text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
+                acknowledged = counted(counter, "output")
+                here = counted(reached, "of them is here", "of them are here")
+                text = f"{verdict.place.name} has {acknowledged} acknowledged, and {here}"
                 yield Finding("lost", there.place.name, text)
     if not any(verdict.place.held.journal or verdict.place.held.data for verdict in verdicts):
         yield from _moved(verdicts, by_address)  # these checks need all records of all partitions
@@ -315,31 +318,34 @@ def _lives_again(
         for conversation, opener, home in verdict.fold.again:
             there = by_address.get(home)
             if there is None or there.place.start is not None or there.fold.losses.count:
-                continue  # the BEGIN may stand before what was read, or be lost
+                continue  # the BEGIN may precede the records that were read, or be lost
             behind = there.fold.ingested_to < there.place.data_end
             if not (behind or (conversation, opener) in begun or conversation in refused):
-                text = f"the target of {conversation.hex()} lives again, and no initiator has begun it again"
+                text = f"the target of {conversation.hex()} lives again, although no initiator began it again"
                 yield Finding("I9", verdict.place.name, text)
 
 
 def _moved(verdicts: Sequence[PartitionVerdict], by_address: Mapping[Address, PartitionVerdict]) -> Iterator[Finding]:
-    """Report endpoints that arrive otherwise than they left.
+    """Report endpoints whose state on arrival differs from that on departure.
 
-    Where more have arrived than were seen to leave, because the verification of the place that they left began at a
-    snapshot, some left before it, and which ones is unknown: a conversation that was begun again moves again.
+    A conversation that was begun again moves again, with the same generations. Where the verification of the previous
+    place began at a snapshot, a departure may precede it. Then only departures from that place count, and if more have
+    arrived than were seen to leave, it is unknown which ones are missing.
     """
-    left: dict[tuple[Key, int], list[Luggage]] = {}
+    left: dict[tuple[Key, int], list[MovedState]] = {}
     for verdict in verdicts:
         for move, packed in verdict.fold.moves.left.items():
             left.setdefault(move, []).extend(packed)
     for verdict in verdicts:
         for move, unpacked in verdict.fold.moves.arrived.items():
-            seen = left.get(move, [])
-            for luggage in unpacked:
-                origin = by_address.get(luggage.previous)
+            for moved in unpacked:
+                seen, origin = left.get(move, []), by_address.get(moved.previous)
                 in_part = origin is None or origin.place.start is not None
-                if seen and luggage not in seen and not (in_part and len(unpacked) > len(seen)):
-                    text = f"{move[0][1].hex()} arrived as {luggage}, and left as {seen}"
+                if in_part:
+                    seen = [one for one in seen if one.previous == moved.previous]
+                arrived = sum(one.previous == moved.previous for one in unpacked)
+                if seen and moved not in seen and not (in_part and arrived > len(seen)):
+                    text = f"{move[0][1].hex()} arrived as {moved}, and left as {seen}"
                     yield Finding("I3", verdict.place.name, text)
 
 
@@ -348,9 +354,9 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 
     A session sends END only when everything that it sent on the dialog has arrived. Three cases are no fault: a
     conversation that a partition gave up with an Error; one that another session had begun as well, whose BEGIN was
-    refused; and a session that began its conversation again, since messages after its END may belong to the new one.
-    Where data was lost nothing is reported: without its FIRST a conversation does not exist at the target, so all its
-    later messages look late.
+    refused; and a session that began its conversation again, since messages after its END may belong to its second
+    dialog. Where data was lost nothing is reported: without its FIRST a conversation does not exist at the target, so
+    all its later messages look late.
     """
     if any(verdict.fold.losses.count for verdict in verdicts):
         return
@@ -394,5 +400,8 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
         text = f"offset {offset} holds output {envelope.counter} of {source.name}, and does not name it"
         yield Finding("I8", place.name, text)
     if expected is not UNKNOWN and as_said(envelope, body, expected.order) != expected:
-        text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
+        text = (
+            f"offset {offset} holds output {envelope.counter} of {source.name}, which differs from the output "
+            "in its COMMIT"
+        )
         yield Finding("I8", place.name, text)

@@ -22,10 +22,10 @@ class Judged(NamedTuple):
 
 @dataclass(slots=True)
 class JournalJudge:
-    """The verdicts about one journal so far, and what decides about its next record."""
+    """The verdicts about one journal so far, and everything on which the next verdict depends."""
 
     identity: tuple[bytes, bytes, bytes]
-    """Incarnation, topic id of the data log, topic id of the journal: a CLAIM of another log counts for nothing."""
+    """Incarnation, topic id of the data log, topic id of the journal: a CLAIM of another log does not count."""
     judged: list[Judged] = field(default_factory=list)
     epoch: int = 0
     owner: bytes = b""
@@ -42,7 +42,7 @@ class JournalJudge:
     _before: list[tuple[int, Part]] = field(default_factory=list)
     """Offset and content of the parts directly before this record."""
 
-    def hear(self, record: LogRecord) -> Judged:
+    def judge(self, record: LogRecord) -> Judged:
         """Judge the next record of the journal."""
         data, decision = self._read(record)
         if isinstance(decision, Part):

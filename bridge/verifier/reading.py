@@ -1,8 +1,8 @@
 """Reads the logs of queues from a live system, in the order that makes the comparison fair.
 
 The end of each data log is asked for first, then the ends of the journals, then those of the data logs again. So the
-COMMIT of every output below the first end stands in a journal that is read, and all data that a journal ingested or
-called acknowledged stands below the second end. The system may work meanwhile.
+COMMIT of every output below the first end is in a journal that is read, and all data that a journal ingested or called
+acknowledged is below the second end. The system may work meanwhile.
 
 Partitions are read and folded one at a time. Bodies are kept as digests; a message that was received and answered takes
 about 1,200 bytes of memory until the end.
@@ -26,13 +26,16 @@ from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.verifier.fold.batches import WHOLE
 from konverse.bridge.verifier.fold.loss import hole_of, said_to_be_lost
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import TopicMismatch, Unavailable
+from konverse.schemas.errors import MalformedRecord, TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
+from konverse.schemas.wire import envelope
+from konverse.schemas.wire import journal as operations
 from konverse.schemas.wire.journal import FOLD_VERSION, Commit
 from konverse.schemas.wire.records import Kind
 
 from .check import Finding, Held, PartitionVerdict, Place, compare, judge
 from .journal import JournalJudge
+from .log_gaps import Gap, describe_gaps, noting_gaps, unexplained
 from .records import Record
 from .starting_state import StartingState, beginning, resume, starts
 from .view import Shown, compare_view
@@ -78,6 +81,15 @@ def shorten(record: Record) -> Record:
     return record._replace(body=digest(body), whole=len(body))
 
 
+class LogPart(NamedTuple):
+    """Records of a log, from `start` up to but not including `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
 class PartitionReader:
     """Reads and folds partitions one at a time, in this process or in a task of Spark."""
 
@@ -101,8 +113,14 @@ class PartitionReader:
         if start is not None:
             journal_from, data_from = start.end.offset + 1, start.end.ingest_to
             place = place._replace(journal_start=0, data_start=0, start=start)
-        journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
-        records = self._read(place.topic, place.partition, data_from, place.data_end, progress)
+        logs = {
+            "journal": LogPart(extent.journal, place.partition, journal_from, extent.journal_end),
+            "data log": LogPart(place.topic, place.partition, data_from, place.data_end),
+        }
+        gaps: dict[str, list[Gap]] = {log: [] for log in logs}
+        journal, records = (
+            noting_gaps(self._read(part, progress), part.start, part.end, gaps[log]) for log, part in logs.items()
+        )
         data = [shorten(record) for record in records]
         known = [one for one in snapshots if journal_from <= one.end.offset < extent.journal_end]
         place = place._replace(snapshots=known[-1:])
@@ -113,11 +131,22 @@ class PartitionReader:
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
         verdict = judge(place, journal, data, self._owners, digest)
+        for log, part in logs.items():
+            deleted = self._deleted(part, gaps[log], _IS_OURS[log])
+            if deleted:
+                verdict.findings.append(Finding("lost", place.name, describe_gaps(log, deleted)))
         if start is not None and self._since_ms is None:
             verdict.findings += self._lost_before(extent, start, snapshots)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict
+
+    def _deleted(self, part: LogPart, gaps: list[Gap], is_ours: Callable[[Record], bool]) -> list[Gap]:
+        """The gaps that no transaction explains. The log is read once more if it has gaps at all."""
+        if not gaps:
+            return []
+        with closing(self._log.with_aborted()) as log:
+            return unexplained(gaps, self._read(part, lambda _: None, log), is_ours)
 
     def _lost_before(
         self, extent: Extent, start: StartingState, snapshots: Iterable[StartingState]
@@ -129,8 +158,9 @@ class PartitionReader:
             first = next(one for one in snapshots if one.end.offset + 1 >= at)
             resume(first, judge)
             at = first.end.offset + 1
-        for record in self._read(extent.journal, place.partition, at, start.end.offset + 1, lambda _: None):
-            _, decision, counts = judge.hear(record)
+        earlier = LogPart(extent.journal, place.partition, at, start.end.offset + 1)
+        for record in self._read(earlier, lambda _: None):
+            _, decision, counts = judge.judge(record)
             judge.judged.clear()
             hole = hole_of(decision) if counts and isinstance(decision, Commit) else None
             if hole is not None:
@@ -139,20 +169,20 @@ class PartitionReader:
                 )
 
     def _snapshots(self, extent: Extent) -> list[StartingState]:
-        """The whole snapshots that were made by the same rules, the oldest first."""
+        """The complete snapshots that were made by the same fold rules, oldest first."""
         first, end = self._log.ends(extent.snapshots, extent.place.partition)
-        records = self._read(extent.snapshots, extent.place.partition, first, end, lambda _: None)
+        records = self._read(LogPart(extent.snapshots, extent.place.partition, first, end), lambda _: None)
         return [one for one in starts(records, extent.place.identity) if one.end.fold_version == FOLD_VERSION]
 
-    def _read(self, topic: str, partition: int, start: int, end: int, progress: Progress) -> Iterator[Record]:
+    def _read(self, part: LogPart, progress: Progress, log: LogReader | None = None) -> Iterator[Record]:
         try:
-            with closing(self._log.read(topic, partition, start, end)) as chunks:
+            with closing((log or self._log).read(*part)) as chunks:
                 for messages, _ in chunks:
                     yield from map(_record, messages)
                     progress(len(messages))
         except LogTruncated:
             raise Unavailable(
-                f"{topic}/{partition} was truncated while it was read, before offset {end}. Verify again"
+                f"{part.topic}/{part.partition} was truncated while it was read, before offset {part.end}. Verify again"
             ) from None
 
 
@@ -188,7 +218,7 @@ class Verification:
     @property
     def stalled(self) -> list[str]:
         """A sentence for each log that another producer's open transaction holds up, with the remedy."""
-        return [one.said(topic, extent.place.partition) for extent in self.extents for topic, one in extent.stalled]
+        return [one.describe(topic, extent.place.partition) for extent in self.extents for topic, one in extent.stalled]
 
     def run(
         self,
@@ -252,6 +282,28 @@ def _measured(
     return ends, [
         Stalled(end, whole[one]) if end < whole[one] else None for one, (_, end) in zip(places, ends, strict=True)
     ]
+
+
+def _is_envelope(record: Record) -> bool:
+    """Whether a data record has a header of konverse."""
+    try:
+        envelope.decode(record.header or b"")
+    except MalformedRecord:
+        return False
+    return True
+
+
+def _is_operation(record: Record) -> bool:
+    """Whether a journal record is a CLAIM or COMMIT, or a part of one."""
+    try:
+        operations.decode(record.body or b"")
+    except MalformedRecord:
+        return False
+    return record.header is None
+
+
+_IS_OURS: Final = {"journal": _is_operation, "data log": _is_envelope}
+"""Whether konverse wrote a record of the journal or data log."""
 
 
 def _record(message: Message) -> Record:

@@ -11,7 +11,7 @@ Key = tuple[int, bytes]
 
 
 class LogRecord(Protocol):
-    """What the second fold reads of a record in a data log or a journal."""
+    """The parts that the second fold reads of a record in a data log or a journal."""
 
     @property
     def offset(self) -> int:
@@ -35,7 +35,7 @@ class LogRecord(Protocol):
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of the value as it stands in the log."""
+        """Bytes of the value as it is in the log."""
 
 
 class Record(NamedTuple):
@@ -51,11 +51,11 @@ class Record(NamedTuple):
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of the value as it stands in the log."""
+        """Bytes of the value as it is in the log."""
         return len(self.body or b"") if self.whole is None else self.whole
 
 
-class Travelled(NamedTuple):
+class ForwardedRecord(NamedTuple):
     """A record that was written to another partition first and was forwarded from there."""
 
     offset: int
@@ -69,4 +69,4 @@ class Travelled(NamedTuple):
 
 def origin_of(record: LogRecord) -> Origin | None:
     """Where a forwarded record was written first; None: it was written here."""
-    return record.origin if isinstance(record, Travelled) else None
+    return record.origin if isinstance(record, ForwardedRecord) else None

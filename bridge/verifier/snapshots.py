@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.bridge.verifier.fold.state import NOT_YET, Said, SecondState, Side, Waits
+from konverse.bridge.verifier.fold.state import NOT_YET, Output, SecondState, Side, WaitingRow
 from konverse.schemas.wire.snapshot import sections
 
 from .journal import JournalJudge
@@ -32,14 +32,14 @@ def differences(start: StartingState, fold: SecondFold, *, is_whole: bool) -> It
     ours, theirs = _memory(fold), _memory(other)
     for what, expected in ours.items():
         if theirs[what] != expected:
-            yield f"I3: {name} says otherwise of {what}: {_which(expected, theirs[what])}"
+            yield f"I3: {name} differs in {what}: {_which(expected, theirs[what])}"
     if is_whole:
         counted, said = _counted(fold), next(sections(start.data))[1]["statistics"]
         wrong = [
             what for (what, number), theirs in zip(counted.items(), said, strict=False) if number not in (None, theirs)
         ]
         if wrong:
-            yield f"I3: {name} counts otherwise: {', '.join(wrong)}"
+            yield f"I3: {name} has other statistics: {', '.join(wrong)}"
 
 
 def _which(ours: Any, theirs: Any) -> str:
@@ -73,7 +73,7 @@ def _memory(fold: SecondState) -> dict[str, Any]:
         "answers": fold.answers,
         "tombstones": fold.tombstones,
         "cleaned": fold.cleanups.cleaned,
-        "named": (fold.named.living, fold.named.anew, fold.named.over, fold.named.heard, *fold.named.began),
+        "named": (fold.named.living, fold.named.over),
         "outputs": {to: _outputs(fold, to, said) for to, said in fold.outputs.items() if said},
         "mailbox": fold.mailbox,
         "attempts": (
@@ -130,11 +130,11 @@ def _side(side: Side) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _row(fold: SecondState, row: Waits) -> tuple[Any, ...]:
+def _row(fold: SecondState, row: WaitingRow) -> tuple[Any, ...]:
     judge = None if row[:4] in fold.batches.asked else row.judge  # after a veto the product does not keep it
     return judge, row.envelope.conversation, row.record.offset, row.record.body or b""
 
 
-def _outputs(fold: SecondState, to: Any, said: list[Said]) -> tuple[int, int, list[Said]]:
+def _outputs(fold: SecondState, to: Any, said: list[Output]) -> tuple[int, int, list[Output]]:
     acked = fold.acknowledged.get(to, 0)
     return len(said), acked, [one._replace(order=NOT_YET if one.order == NOT_YET else 0) for one in said[acked:]]

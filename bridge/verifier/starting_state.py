@@ -18,9 +18,9 @@ from konverse.bridge.verifier.fold.state import (
     CODES,
     NOT_YET,
     PAST,
-    Heard,
-    Letter,
-    Said,
+    AcceptedRecord,
+    BouncedRecord,
+    Output,
     SecondGate,
     SecondStub,
     Side,
@@ -63,7 +63,7 @@ from konverse.schemas.wire.varint import varint
 from .journal import JournalJudge
 from .records import Key, LogRecord
 
-UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
+UNKNOWN: Final = Output(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """Stands for an output that was acknowledged before the snapshot."""
 
 
@@ -258,7 +258,7 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
     ):  # fmt: skip
         group = own_group(Role(role), conversation)
-        side = Side((role, conversation), place, opener, streams[stream], sent, group=group)
+        side = Side((role, conversation), place, opener, streams[stream], sent, group=group, taken_back=None)
         state = CODES[code]
         side.talked = state != "SO"
         side.ended, side.peer_ended, side.peer_failed = state == "DO", state == "DI", state == "ER"
@@ -292,7 +292,7 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
         return
     kind = Kind.ERROR if entry["overtakes"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
     body, origin = fold.brief(entry["body"] or b""), entry["origin"] and Origin(**entry["origin"])
-    heard = Heard(entry["offset"], entry["type"], body, b"", -1, kind, entry["timestamp_ms"], origin)
+    heard = AcceptedRecord(entry["offset"], entry["type"], body, b"", -1, kind, entry["timestamp_ms"], origin)
     if entry["type"] == DIALOG_TIMER and entry["overtakes"]:
         side.rang = heard._replace(kind=Kind.SET_TIMER)
     elif entry["overtakes"]:
@@ -302,7 +302,7 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
 
 
 def _expect(fold: SecondFold, clock: dict[str, Any]) -> None:
-    """Restore timer and lifetime. One set by the last COMMIT has no time yet and counts from that record's."""
+    """Restore timer and lifetime. If the last COMMIT set it, it has no time yet and counts from that COMMIT's time."""
     side = fold.table[clock["place"]]
     times = [
         fold.journal_ms + clock[f"{name}_after_ms"] if clock[f"{name}_after_ms"] >= 0 else clock[f"{name}_ms"]
@@ -315,8 +315,15 @@ def _expect(fold: SecondFold, clock: dict[str, Any]) -> None:
 
 def _keep(fold: SecondFold, item: dict[str, Any]) -> None:
     body = item["body"] or b""
-    letter = Letter(item["session"], item["conversation"], item["sequence"], BounceReason(item["reason"]),
-                    item["type"], fold.brief(body), len(body))  # fmt: skip
+    letter = BouncedRecord(
+        item["session"],
+        item["conversation"],
+        item["sequence"],
+        BounceReason(item["reason"]),
+        item["type"],
+        fold.brief(body),
+        len(body),
+    )
     fold.mailbox[BounceId(item["writer"], item["counter"], address_from_avro(item["at"]))] = letter
     fold.mailbox_bytes += len(body)
 
@@ -341,14 +348,9 @@ def _clean(fold: SecondFold, item: dict[str, Any]) -> None:
 def _name(fold: SecondFold, item: dict[str, Any]) -> None:
     key = item["role"], item["conversation"]
     if item["how"] < 0:
-        fold.named.living.add(key)
-        if item["anew"]:
-            fold.named.anew.add(key)
+        fold.named.living[key] = item["shared"]
     else:
         fold.named.over[key] = item["how"], item["at_ms"]
-    fold.named.openers[key], fold.named.former[key] = identifiers(item["openers"]), identifiers(item["former"])
-    if item["heard"]:
-        fold.named.heard.add(key)
 
 
 def _leave(fold: SecondFold, item: dict[str, Any]) -> None:

@@ -18,14 +18,14 @@ from .records import Key
 
 
 class Shown(NamedTuple):
-    """What Redis shows of a partition."""
+    """The view of a partition in Redis."""
 
     journal_offset: int
     endpoints: Mapping[Key, Facts]
 
 
 def read_view(client: redis.Redis, queue: Queue, partition: int) -> Shown | None:
-    """Read the view of a partition; None if there is none, or none that is whole.
+    """Read the view of a partition; None if there is none, or if it is incomplete.
 
     All keys are read in one transaction: the owner may write meanwhile, and header and rows must be of one moment.
     """

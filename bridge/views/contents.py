@@ -68,7 +68,7 @@ class Contents:
 
 
 def _ready(state: Partition, context: MessageContext) -> Iterator[Message]:
-    """The messages that are ready, in the order of delivery within a conversation, also those of locked groups."""
+    """The ready messages, in the order of delivery within a conversation, including those of locked groups."""
     for endpoint in state.live():
         for offset, kind, body, stamp in endpoint.urgent:
             yield Message(kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, context)

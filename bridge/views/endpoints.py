@@ -25,7 +25,7 @@ NOT_IN_REDIS: Final = frozenset(
 _NO_OFFSET: Final = bytes(8)
 
 
-def shown_endpoint(row: ViewRow, broker_id: str) -> ConversationEndpointRow:
+def shown_endpoint(row: ViewRow, far_broker_id: str | None) -> ConversationEndpointRow:
     """The row of an endpoint, from its packed row. Columns of NOT_IN_REDIS are None; the priority is the default."""
     return ConversationEndpointRow(
         row.conversation,
@@ -38,7 +38,7 @@ def shown_endpoint(row: ViewRow, broker_id: str) -> ConversationEndpointRow:
         row.state.code,
         row.state.name,
         None,
-        broker_id,
+        far_broker_id,
         _time(row.timer_due_ms),
         None if row.send_sequence < 0 else row.send_sequence,
         row.receive_sequence,
@@ -49,10 +49,14 @@ def shown_endpoint(row: ViewRow, broker_id: str) -> ConversationEndpointRow:
 
 def endpoints(state: Partition, catalog: Catalog) -> Iterator[ConversationEndpointRow]:
     """Rows of all endpoints of a partition, with every column."""
-    broker_id = str(catalog.broker_id)
+    far_ids: dict[str, str | None] = {}
     for endpoint in state.live():
         row = unpack(field_of(endpoint), _NO_OFFSET + pack(endpoint))
-        yield shown_endpoint(row, broker_id)._replace(
+        topic = endpoint.stream.address.topic
+        if topic not in far_ids:
+            database = catalog.database_of(topic)
+            far_ids[topic] = None if database is None else str(catalog.broker_id_of(database))
+        yield shown_endpoint(row, far_ids[topic])._replace(
             service_contract_id=catalog.id_of(Contract, endpoint.contract),
             conversation_group_id=UUID(bytes=endpoint.group_id),
             service_id=catalog.id_of(Service, endpoint.service),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from konverse.bridge.client.outgoing import SAID, Names, Outgoing
+from konverse.bridge.client.outgoing import APPLICATION_KINDS, Names, Outgoing
 from konverse.dialog.state.outbox import Run, Stream
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.identifiers import Role
@@ -24,8 +24,9 @@ def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -
         journaled = committed.get(stream.address, 0)
         for run in stream.runs:
             kind, role = Kind(run.prefix[0] >> 1), Role(run.prefix[2] >> 1)
-            suffix = decode_suffix(run.suffix) if kind in SAID else Suffix()
-            if kind in SAID and _is_ours(stream, suffix, topics) and _is_said(state, kind, role, run):
+            suffix = decode_suffix(run.suffix) if kind in APPLICATION_KINDS else Suffix()
+            ours = folded.queue.topic in topics or _is_ours(stream, suffix, topics)
+            if kind in APPLICATION_KINDS and ours and _is_said(state, kind, role, run):
                 names = _names(state, role, run) or begun.get(run.prefix[CONVERSATION_AT:])
                 for place, body in enumerate(run.bodies):
                     sequence = run.sequence if run.sequence == NO_SEQUENCE else run.sequence + place
@@ -36,13 +37,13 @@ def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -
 
 
 def _is_ours(stream: Stream, suffix: Suffix, topics: Collection[str]) -> bool:
-    """Whether an output belongs to this database: the transmission queue holds those of all databases."""
+    """Whether an output of the transmission queue, which all databases share, was sent from this database."""
     home = suffix.begin.home if suffix.begin is not None else suffix.home
-    return stream.address.topic in topics or (home is not None and home.topic in topics)
+    return (stream.address if home is None else home).topic in topics
 
 
 def _is_said(state: Partition, kind: Kind, role: Role, run: Run) -> bool:
-    """Whether an application caused it: an END of a forgotten side only answers the peer's END (behaviour 108)."""
+    """Whether an application caused the output: an END of a forgotten side only answers the peer's END (108)."""
     return kind in (Kind.MESSAGE, Kind.END_CALL) or state.endpoint(role, run.prefix[CONVERSATION_AT:]) is not None
 
 

@@ -1,11 +1,11 @@
 """The state of partitions for views: folded from their logs, or read from Redis where it is fresh enough.
 
-Folding a partition reads its newest snapshot, the journal behind it and the data that waits, and needs memory for the
-state for a moment. It claims nothing and delays no reader.
+Folding a partition reads its newest snapshot, the journal after it and the waiting data, and briefly needs memory for
+the whole state. It claims nothing and delays no reader.
 
 Redis is fresh enough when it holds the whole partition, written by the last owner, and that owner has ingested all
-data older than LAG_MS and lives or has released the partition. Otherwise Redis is empty, evicted or behind, and the
-logs are folded.
+data older than LAG_MS, and is alive or has released the partition. Otherwise Redis is empty or behind, or has evicted
+rows, and the logs are folded.
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.wire.journal import Commit, decode
 
-from .listing import Source
-from .reading_state import silence_s
-
-LAG_MS: Final = 5_000
-"""Data younger than this may be missing in Redis. A live owner ingests and shows data in less time."""
+from .reading_state import LAG_MS, silence_s
+from .view_result import Source
 
 LAST_RECORDS: Final = 16
 """Number of journal records searched for the last COMMIT. It is further back only when owners change constantly."""
@@ -59,7 +56,7 @@ class Folded(NamedTuple):
         return Source(self.queue.name, self.partition, from_redis=False, reason=reason, unseen=self.ahead.unseen)
 
     def unled(self, silence_timeout_s: float) -> str:
-        """Why nobody sends the partition's outputs; empty when it has a live owner."""
+        """Why the partition's outputs are not being sent; empty when it has a live owner."""
         head, where = self.ahead.head, f"{self.queue.name}/{self.partition}"
         if head.clean:
             return f"{where} has no owner"
@@ -79,14 +76,17 @@ class StateReader:
         """Why Redis is not used (any more); empty while it is."""
         self._reader: LogReader | None = None
 
-    def fold(self, queue: Queue, partition: int) -> Folded:
-        """The partition as an owner that begins now would find it.
+    def fold(self, queue: Queue, partition: int, *, own: bool = True) -> Folded:
+        """The partition as an owner that starts now would find it.
 
-        Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs contradict themselves.
+        For a queue of another database `own` is False: the catalog by which its messages are judged is not known here,
+        so none is taken for rejected. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs
+        contradict themselves.
         """
         with Follower(self._kafka, queue, partition) as following:
             now_ms = kafka_time_ms(self._kafka)
-            return Folded(queue, partition, following.look_ahead(self._judge, now_ms), now_ms)
+            judge = self._judge if own else None
+            return Folded(queue, partition, following.fold_uncommitted(judge, now_ms), now_ms)
 
     def shown(self, queue: Queue, partition: int) -> list[ViewRow] | str:
         """The rows in Redis, or a text that says why they cannot be used. Raises KafkaUnavailable."""
@@ -119,7 +119,7 @@ def _is_fresh(
     """Whether Redis shows the present state, judged by the last records of the journal.
 
     A live owner, or one that has released, may have written further records that change no endpoint, so the journal
-    offset in the header need not be the last one. Only for a dead owner it must be.
+    offset in the header need not be the last one. For a dead owner it must be.
     """
     queue, partition = place
     journal = journal_topic(queue.topic, queue.subscription)

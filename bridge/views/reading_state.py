@@ -1,17 +1,23 @@
-"""Whether a partition has a reader, judged by its journal, and what waits before it."""
+"""Whether a partition has a reader, judged by its journal, and how much data waits for one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import Follower
 from konverse.dialog.fold.journal import JournalHead
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
+
+LAG_MS: Final = 5_000
+"""A live owner ingests data and shows it in Redis in less time, unless its only thread is in a handler."""
 
 
 class ReadingState(NamedTuple):
@@ -22,15 +28,17 @@ class ReadingState(NamedTuple):
     released: bool
     """The last owner has released the partition, or there never was one."""
     last_write_ms: int
-    """Kafka's time of the newest record in the journal that counts; 0: the journal is empty."""
+    """Kafka's time of the newest valid record in the journal; 0: the journal is empty."""
     silent_s: float
     """Seconds since that record."""
     silence_timeout_s: float
     waiting: int
     """Offsets of the data log that no commit has ingested."""
     held_up: str = ""
-    """What a stranger's open transaction holds up, and how to mend it; empty when there is none."""
+    """Which records an open transaction of a foreign producer holds up, and how to fix it; empty if there is none."""
 
+    overdue: int = 0
+    """Those among them that are older than LAG_MS: a live owner that is not busy would have ingested them."""
     forged: int = 0
     """Contested records: same writer and counter as an earlier record, but other content."""
     forged_at: int | None = None
@@ -47,6 +55,11 @@ class ReadingState(NamedTuple):
         return not self.released and not self.silent
 
     @property
+    def stuck(self) -> bool:
+        """The owner may be alive, but leaves data unread and writes nothing: it is busy, or it has died recently."""
+        return self.reader and self.overdue > 0 and self.silent_s > LAG_MS / 1000
+
+    @property
     def since(self) -> datetime | None:
         """Time of the last owner's last record, if there is no reader; None if there is one or never was."""
         if self.reader or not self.last_write_ms:
@@ -59,15 +72,25 @@ def reading_state(head: JournalHead, waiting: int, now_ms: int, silence_timeout_
     return ReadingState(head.owner, head.clean, head.now_ms, silence_s(head, now_ms), silence_timeout_s, waiting)
 
 
+def reading_of(kafka: Kafka, queue: Queue, number: int, following: Follower) -> ReadingState:
+    """The reading state of a partition that `following` has folded. Raises KafkaUnavailable."""
+    behind, now_ms = following.behind(), kafka_time_ms(kafka)
+    state = reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
+    if not behind:
+        return state
+    with closing(LogReader(kafka)) as log:
+        due = log.offset_at(queue.topic, number, now_ms - LAG_MS)
+    return state._replace(overdue=max(0, due - following.state.ingest_to))
+
+
 def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
-    """The reading state of each partition of a queue; claims nothing. Raises what `Follower.catch_up` raises."""
+    """The reading state of each partition of a queue; claims nothing. Raises the errors of `Follower.catch_up`."""
     for number in range(queue.partitions):
         with Follower(kafka, queue, number) as following:
             folded = following.catch_up()
-            behind, now_ms = following.behind(), kafka_time_ms(kafka)
-            state = reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
+            state = reading_of(kafka, queue, number, following)
         held_up = stalled(kafka, queue.topic, number)
-        state = state._replace(held_up="" if held_up is None else held_up.said(queue.topic, number))
+        state = state._replace(held_up="" if held_up is None else held_up.describe(queue.topic, number))
         yield state._replace(forged=folded.statistics.forged, forged_at=folded.recent.contested_last)
 
 
@@ -76,11 +99,21 @@ def silence_s(head: JournalHead, now_ms: int) -> float:
     return max(0, now_ms - head.now_ms) / 1000
 
 
-def said_of_forged(forged: int, at: int | None) -> str:
-    """Text of the view and of `konverse why` about records that a stranger wrote in the name of a sender."""
+def describe_stuck(state: ReadingState) -> str:
+    """Text of the view and of `konverse why` about an owner that leaves data unread."""
+    return (
+        f"its owner has written nothing for {state.silent_s:,.0f} s, although "
+        f"{counted(state.waiting, 'offset waits', 'offsets wait')}: it is busy or dead, and counts as dead after "
+        f"{state.silence_timeout_s:,.0f} s"
+    )
+
+
+def describe_forged(forged: int, at: int | None) -> str:
+    """Text of the view and of `konverse why` about records that a foreign client wrote in the name of a sender."""
     last = "" if at is None else f", the last one at offset {at:,}"
-    records = f"{forged:,} record{'s have' if forged > 1 else ' has'}"
+    records = counted(forged, "record has", "records have")
     return (
         f"FORGED: {records} the writer and counter of another record and different content{last}; all were received. "
-        "`konverse verify` names both offsets of each pair; revoke the stranger's right to write to the topic"
+        "`konverse verify` names both offsets of each pair; revoke the foreign client's right to write to "
+        "the topic"
     )

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from konverse.bridge.client.outgoing import _told
+from konverse.bridge.client.outgoing import describe_message
 
 
 class ConversationEndpointRow(NamedTuple):
@@ -29,12 +29,12 @@ class ConversationEndpointRow(NamedTuple):
     lifetime: datetime | None
     """When the conversation expires; None: never."""
     state: str
-    """Two letters. "SO" until the first answer where a client sends directly, unseen by its endpoint (44)."""
+    """Two letters. "SO" until the first answer if a client sends directly, which its endpoint cannot see (44)."""
     state_desc: str
     """The state in words: "CONVERSING" and so on."""
     far_service: str | None
-    far_broker_instance: str
-    """The `service_broker_guid` of this database: both sides of a dialog are in it (42)."""
+    far_broker_instance: str | None
+    """The `service_broker_guid` of the other side's database (42); None where Redis does not say which it is."""
     dialog_timer: datetime | None
     """When the conversation timer of this side fires; None: it is not set."""
     send_sequence: int | None
@@ -64,7 +64,7 @@ class QueueRow(NamedTuple):
     conversation_group_id: UUID
     conversation_handle: UUID
     message_sequence_number: int | None
-    """-1: a DialogTimer or an Error, which overtake and have no number. None: no number yet."""
+    """-1: a DialogTimer or an Error, which overtake messages and have no number. None: no number yet."""
     service_name: str | None
     """The receiving service; None: unknown until the Spark batch that begins the conversation is decided."""
     service_id: int | None
@@ -80,7 +80,9 @@ class QueueRow(NamedTuple):
     """The same as `Message.id`."""
 
     def __repr__(self) -> str:
-        return _told(self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body)
+        return describe_message(
+            self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body
+        )
 
 
 class DatabaseRow(NamedTuple):
@@ -112,7 +114,7 @@ class ServiceQueueRow(NamedTuple):
     """STATUS is ON."""
     is_retention_enabled: bool
     is_poison_message_handling_enabled: bool
-    """Always True: a conversation that fails is suspended, and the others go on."""
+    """Always True: a conversation that fails is suspended, and the others continue."""
 
 
 class ServiceContractRow(NamedTuple):
@@ -168,7 +170,7 @@ class RouteRow(NamedTuple):
     lifetime: datetime | None
     """When the route expires; None: never."""
     address: str
-    """`LOCAL`, `TRANSPORT`, or `TCP://host:port`."""
+    """`LOCAL`, `TRANSPORT`, or a network address, as it was written."""
     mirror_address: str | None
 
 

@@ -20,7 +20,6 @@ from konverse.schemas.identifiers import Role
 from . import objects
 from .contents import Contents
 from .endpoints import NOT_IN_REDIS, endpoints, groups, shown_endpoint
-from .listing import Source, View
 from .outbox import outputs
 from .partitions import Folded, StateReader
 from .rows import (
@@ -38,6 +37,7 @@ from .rows import (
     ServiceQueueUsageRow,
     ServiceRow,
 )
+from .view_result import Source, View
 
 if TYPE_CHECKING:
     from konverse.bridge.client.sender import Sender
@@ -90,7 +90,8 @@ class Views:
                 raise BadInput(f"conversation_endpoints has no column {column!r}{has}")
         unheld = sorted(NOT_IN_REDIS.intersection(wanted))
         rows: list[ConversationEndpointRow] = []
-        broker_id = str(self._catalog.broker_id)
+        alone = self._catalog.databases() in ([], [self._catalog.database])
+        broker_id = str(self._catalog.broker_id) if alone else None
         sources: list[Source] = []
         with closing(self._looking()) as looking:
             for place in partitions_of(self._queues(queue)):
@@ -118,7 +119,7 @@ class Views:
     def contents(self, queue: str) -> View[QueueRow]:
         """The messages in a queue, with RECEIVE's columns, without consuming them (behaviours 25, 86).
 
-        In `queuing_order` within a partition. Messages that a handler has received and not committed are included.
+        In `queuing_order` within a partition. Messages that a handler has received but not committed are included.
         Messages that no owner has ingested yet are judged by the present catalog: rejected ones are left out.
         """
         contents = Contents(self._catalog)
@@ -208,7 +209,7 @@ class Views:
         return View(objects.service_queue_usages(self._known))
 
     def routes(self) -> View[RouteRow]:
-        """`sys.routes`: routes are stored, and not used for sending yet."""
+        """`sys.routes`: by these routes BEGIN DIALOG finds the database of a service in this instance."""
         return View(objects.routes(self._known))
 
     def conversation_priorities(self) -> View[ConversationPriorityRow]:

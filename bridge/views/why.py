@@ -1,32 +1,34 @@
-"""`konverse why`: where each side of a conversation stands and what keeps it, folded from the logs without a claim."""
+"""`konverse why`: the state of each side of a conversation and what holds it up, from the logs, without a claim."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
+from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import Follower, partitions_of
-from konverse.dialog.fold.journal import JournalHead
 from konverse.dialog.queries.standing import standing
-from konverse.dialog.rules.loss import said_of_loss
+from konverse.dialog.rules.loss import describe_loss
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound
 from konverse.schemas.identifiers import Address, Role
 
-from .reading_state import reading_state, said_of_forged
+from .reading_state import ReadingState, describe_forged, describe_stuck, reading_of
 
 
 @dataclass(frozen=True)
 class SideState:
     """One side of a conversation."""
 
+    database: str
     queue: str
     partition: int
     role: str
@@ -36,47 +38,102 @@ class SideState:
     state: str
     """Two letters, as in `sys.conversation_endpoints`."""
     reasons: list[str]
-    """Sentences that say what the side waits for and what holds it up."""
+    """Sentences: what the side waits for, and what holds it up."""
 
 
-def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[list[SideState]]:
-    """Look for a conversation in every partition of these queues.
+def explain(kafka: Kafka, catalog: Catalog, conversation: UUID) -> Iterator[list[SideState]]:
+    """Look for a conversation in every partition of the database, and for its other side in other databases.
 
-    Yields a list per partition, to show progress: empty ones, and all sides with the last. Raises DialogNotFound when
-    no partition has the conversation.
+    Yields a list per partition of the database, to show progress: empty ones, and all sides with the last. Raises
+    DialogNotFound when no partition of the database has the conversation.
     """
-    sides: list[tuple[Queue, int, Endpoint, list[str]]] = []
-    around: dict[Address, list[str]] = {}
-    unseen, places = 0, [*partitions_of(queues)]
+    search = _Search(kafka, catalog, conversation)
+    places = [*partitions_of(catalog.all(Queue))]
     for looked_at, (queue, partition) in enumerate(places, 1):
-        with Follower(kafka, queue, partition) as following:
-            state, head = following.catch_up(), following.head
-            behind = following.behind()
-        unseen += behind
-        around[queue.address(partition)] = [
-            *_of_the_queue(queue),
-            *_of_the_partition(head, behind, kafka_time_ms(kafka), kafka.settings.silence_timeout_s),
-            *_of_strangers(state),
-            *filter(None, [said_of_loss(state)]),
-            *_of_the_log(kafka, queue.topic, partition),
-        ]
-        for role in Role:
-            endpoint = state.endpoint(role, conversation.bytes)
-            if endpoint is not None:
-                sides.append((queue, partition, endpoint, [*standing(state, endpoint)]))
+        search.look(catalog.database, queue, partition)
         if looked_at < len(places):
             yield []
-    if not sides:
+    if not search.found:
         raise DialogNotFound(
-            f"no queue of this database has conversation {conversation}: it is over on both sides, or it belongs to "
-            "another database (--database)" + _maybe_unseen(unseen)
+            f"no queue of database {catalog.database!r} has conversation {conversation}: it is over on both sides, or "
+            "it belongs to other databases (--database)" + _maybe_unseen(search.unseen, [*search.unread])
         )
-    yield [
-        _standing(
-            queue, partition, endpoint, [*said, *around[queue.address(partition)], *_of_the_far(endpoint, around)]
+    search.look_elsewhere()
+    yield search.sides()
+
+
+class _Side(NamedTuple):
+    """A side of the conversation, where it lives, and what it waits for."""
+
+    database: str
+    queue: Queue
+    partition: int
+    endpoint: Endpoint
+    reasons: list[str]
+
+
+class _Search:
+    """The sides of one conversation that were found, and what holds up the partitions that were read."""
+
+    def __init__(self, kafka: Kafka, catalog: Catalog, conversation: UUID) -> None:
+        self._kafka = kafka
+        self._catalog = catalog
+        self._conversation = conversation.bytes
+        self._around: dict[Address, list[str]] = {}
+        self.found: list[_Side] = []
+        self.unseen = 0
+        """Number of offsets that no owner has ingested."""
+        self.unread: dict[str, None] = {}
+        """Queues with such offsets and without a reader."""
+
+    def look(self, database: str, queue: Queue, partition: int) -> None:
+        """Read a partition."""
+        with Follower(self._kafka, queue, partition) as following:
+            state = following.catch_up()
+            reading = reading_of(self._kafka, queue, partition, following)
+        self.unseen += reading.waiting
+        if reading.waiting and not reading.reader:
+            self.unread[queue.name] = None
+        self._around[queue.address(partition)] = [
+            *_of_the_queue(queue),
+            *_of_the_partition(reading),
+            *_of_strangers(state),
+            *filter(None, [describe_loss(state)]),
+            *_of_the_log(self._kafka, queue.topic, partition),
+        ]
+        for role in Role:
+            endpoint = state.endpoint(role, self._conversation)
+            if endpoint is not None:
+                self.found.append(_Side(database, queue, partition, endpoint, [*standing(state, endpoint)]))
+
+    def look_elsewhere(self) -> None:
+        """Read the partitions of other databases to which the sides that were found send."""
+        known = self._catalog.queues()
+        for side in [*self.found]:
+            far = side.endpoint.stream.address
+            queue, database = known.get(far.topic), self._catalog.database_of(far.topic)
+            if queue is None or database is None or far in self._around:
+                continue
+            if queue.address(far.partition) == far:
+                self.look(database, queue, far.partition)
+
+    def sides(self) -> list[SideState]:
+        """The sides, each with the reasons of its partition and of its peer's."""
+        return [self._told(side) for side in self.found]
+
+    def _told(self, side: _Side) -> SideState:
+        database, queue, partition, endpoint, reasons = side
+        around = self._around[queue.address(partition)]
+        return SideState(
+            database,
+            queue.name,
+            partition,
+            endpoint.role.name.lower(),
+            endpoint.service,
+            endpoint.far_service,
+            endpoint.state.code,
+            [*reasons, *around, *_of_the_far(endpoint, self._around)],
         )
-        for queue, partition, endpoint, said in sides
-    ]
 
 
 def _of_the_far(endpoint: Endpoint, around: Mapping[Address, list[str]]) -> Iterator[str]:
@@ -87,16 +144,12 @@ def _of_the_far(endpoint: Endpoint, around: Mapping[Address, list[str]]) -> Iter
             yield f"Where the other side lives, in {far.topic}/{far.partition}: {sentence}"
 
 
-def _maybe_unseen(offsets: int) -> str:
+def _maybe_unseen(offsets: int, unread: list[str]) -> str:
+    """Text about data that no owner has ingested; `unread`: the queues of such data that have no reader."""
     if not offsets:
         return ""
-    return f", or its BEGIN is in the {offsets:,} offset{'s' * (offsets > 1)} of logs that no owner has committed"
-
-
-def _standing(queue: Queue, partition: int, endpoint: Endpoint, reasons: list[str]) -> SideState:
-    role = endpoint.role.name.lower()
-    names = endpoint.service, endpoint.far_service, endpoint.state.code
-    return SideState(queue.name, partition, role, *names, reasons)
+    queues = f". No reader runs for {', '.join(map(repr, unread))}: start one (`konverse run`)" if unread else ""
+    return f", or its BEGIN is in the {counted(offsets, 'offset')} of logs that no owner has ingested{queues}"
 
 
 def _of_the_queue(queue: Queue) -> Iterator[str]:
@@ -104,11 +157,13 @@ def _of_the_queue(queue: Queue) -> Iterator[str]:
         yield f"Queue {queue.name!r} delivers no messages because its STATUS is OFF: alter_queue with status=True."
 
 
-def _of_the_partition(head: JournalHead, behind: int, now_ms: int, silence_timeout_s: float) -> Iterator[str]:
-    if behind:
-        offsets = f"{behind:,} offset{'s' * (behind > 1)} of the log"
-        yield f"Not in the journal of its partition yet, possibly of this conversation: {offsets}."
-    reading = reading_state(head, behind, now_ms, silence_timeout_s)
+def _of_the_partition(reading: ReadingState) -> Iterator[str]:
+    if reading.waiting:
+        offsets = f"{counted(reading.waiting, 'offset')} of the log"
+        yield f"Not in the journal of its partition yet, possibly with records of this conversation: {offsets}."
+    if reading.stuck:
+        said = describe_stuck(reading)
+        yield f"{said[0].upper()}{said[1:]}."
     if reading.released:
         yield "Its partition has no owner: no reader of the queue runs."
     elif reading.silent:
@@ -120,11 +175,11 @@ def _of_the_partition(head: JournalHead, behind: int, now_ms: int, silence_timeo
 
 def _of_strangers(state: Partition) -> Iterator[str]:
     if state.statistics.forged:
-        yield f"{said_of_forged(state.statistics.forged, state.recent.contested_last)}."
+        yield f"{describe_forged(state.statistics.forged, state.recent.contested_last)}."
 
 
 def _of_the_log(kafka: Kafka, topic: str, partition: int) -> Iterator[str]:
     held_up = stalled(kafka, topic, partition)
     if held_up is not None:
-        said = held_up.said(topic, partition)
+        said = held_up.describe(topic, partition)
         yield f"{said[0].upper()}{said[1:]}."

@@ -35,13 +35,13 @@ class App(RouterRegistry):
 
 
 def load(name: str) -> App | Broker:
-    """Import the application `module:name`, from the working folder first. Raises InvalidSettings.
+    """Import the application `module:name`, searching the working folder first. Raises InvalidSettings.
 
     Errors of konverse that the module raises pass through, such as KafkaUnavailable from a module that connects.
     """
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
-        raise InvalidSettings(f"{name!r} is no application; write module:name, like shop:app for `app` in shop.py")
+        raise InvalidSettings(f"{name!r} is not an application; write module:name, like shop:app for `app` in shop.py")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -63,7 +63,7 @@ def load(name: str) -> App | Broker:
     if not isinstance(found, App | Broker):
         known = [key for key, value in vars(module).items() if isinstance(value, App | Broker)]
         raise InvalidSettings(
-            f"{attribute!r} of module {module_name!r} is no konverse.App{did_you_mean(attribute, known)}; it has "
+            f"{attribute!r} of module {module_name!r} is not a konverse.App{did_you_mean(attribute, known)}; it has "
             f"{', '.join(known) or 'none'}"
         )
     return found

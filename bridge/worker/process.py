@@ -22,7 +22,7 @@ from confluent_kafka import KafkaException
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader.activation import Activation
-from konverse.bridge.reader.drained import Mark
+from konverse.bridge.reader.drain_check import Mark
 from konverse.bridge.reader.handlers import Crew
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.router.registry import RouterRegistry
@@ -32,6 +32,7 @@ from konverse.bridge.runtime.presence import Presence
 from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
 from konverse.bridge.runtime.threads import in_background
 from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BadInput, KonverseError, PartitionHalted, QueueDisabled, TopicMismatch
 
 from .app import App, connection, load
@@ -49,10 +50,10 @@ LATE_S: Final = 5.0
 
 DRAINED: Final = 100
 STOPPED: Final = 101
-AGAIN: Final = 102
+RESTART: Final = 102
 """A failure that may pass: start the process again."""
 PERMANENT_FAILURE: Final = 110
-"""A failure that a restart does not mend. The code is this number plus the exit code of `konverse run`."""
+"""A failure that a restart cannot fix. The code is this number plus the exit code of `konverse run`."""
 
 _LASTING: Final = (BadInput, PartitionHalted, TopicMismatch)
 
@@ -70,6 +71,11 @@ class Job:
     """Time that running handlers get to finish when the process is stopped."""
     as_json: bool
     """The log is JSON lines."""
+
+    @property
+    def title(self) -> str:
+        """The queues that the process reads, in a log line."""
+        return f"the queues of {self.app}" if self.queue is None else f"queue {self.queue!r}"
 
 
 class WorkerProcess:
@@ -130,7 +136,7 @@ class WorkerProcess:
     def _work(self, activation: Activation, reader: Reader) -> None:
         """Call the handler for each transaction. Closing the reader then commits and gives its partitions back."""
         threads = 1 if self._queue else activation.max_readers
-        log.info("reading queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
+        log.info("reading queue %r with %s", activation.queue, counted(threads, "thread"))
         alone = self._queue is not None
         handler = self._watched(activation.handler)
         drained = closing(self._broker.operations.draining([one.queue for one in self._app]))
@@ -162,7 +168,7 @@ class WorkerProcess:
         return call
 
     def _wait_for(self, queue: str, error: QueueDisabled) -> None:
-        """Pause this queue, whose STATUS is OFF; other queues go on."""
+        """Pause this queue, whose STATUS is OFF; other queues are still read."""
         if queue not in self._off:
             self._off.add(queue)
             log.warning("%s", error)
@@ -182,17 +188,18 @@ def main() -> None:
         log.error("%s", error)  # noqa: TRY400  # the text is enough
         code = PERMANENT_FAILURE + exit_code(error)
     except (KonverseError, KafkaException) as error:
-        log.error("this process ends: %s", error)  # noqa: TRY400
-        code = AGAIN
+        log.error("the process of %s ends: %s", job.title, error)  # noqa: TRY400
+        code = RESTART
     except SystemExit as error:
         log.error(  # noqa: TRY400  # the text is enough
-            "a handler ended this process by raising SystemExit (%s); to roll back its transaction alone, raise "
+            "a handler of %s ended this process by raising SystemExit (%s); to roll back its transaction alone, raise "
             "another exception",
+            job.title,
             error,
         )
-        code = AGAIN
+        code = RESTART
     except BaseException as error:
-        log.critical("this process ends", exc_info=error)
+        log.critical("the process of %s ends with an unexpected exception", job.title, exc_info=error)
         code = BUG
     sys.exit(code)
 

@@ -16,6 +16,7 @@ from konverse.bridge.reader.activation import Activation
 from konverse.bridge.runtime.exit_codes import CUT_OFF
 from konverse.bridge.runtime.presence import PresenceReader
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import listed
 
 from .app import App, connection
 from .process import DRAINED, PERMANENT_FAILURE, Job, command
@@ -26,16 +27,17 @@ LOOK_EVERY_S: Final = 0.05
 
 BACK_OFF_S: Final = 0.5
 BACK_OFF_S_MAX: Final = 30.0
-WELL_S: Final = 60.0
+HEALTHY_AFTER_S: Final = 60.0
 """A process that lived longer than this was healthy: its death counts as the first in a row.
 
-So does a death inside a handler at any age, because the next owners find and suspend the message that caused it.
+A death inside a handler is the first in a row at any age, as the next owners find and suspend the message that
+caused it.
 """
 
 LONG_SESSION_S: Final = 10.0
 """A session timeout above this is worth a warning: the partitions of a killed worker wait that long."""
 
-_FOR_GOOD: Final = frozenset({PERMANENT_FAILURE + 2, PERMANENT_FAILURE + 7})
+_NOT_RESTARTED: Final = frozenset({PERMANENT_FAILURE + 2, PERMANENT_FAILURE + 7})
 """Codes after which a restart would fail the same way. Any other code may come from a handler that ends its process."""
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -98,6 +100,11 @@ class Child:
         """Final exit code; None while a process runs or is to be restarted."""
 
     @property
+    def title(self) -> str:
+        """The queues that the process reads, in a log line."""
+        return self._job.title
+
+    @property
     def alive(self) -> bool:
         """Whether a process runs."""
         return self._process is not None and self._process.poll() is None
@@ -125,22 +132,24 @@ class Child:
             self._died_in_a_handler()
             self._deaths += 1
             self._start_at = self._started_at + back_off_s(self._deaths)
-            log.error("a reader process cannot be started, retrying: %s", error)  # noqa: TRY400
+            log.error("a reader process of %s cannot be started, retrying: %s", self.title, error)  # noqa: TRY400
 
     def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
         self._close(process)
         self._process = None
         attributed = self._died_in_a_handler()
-        if (code == DRAINED and self._job.until_drained) or code in _FOR_GOOD:
+        if (code == DRAINED and self._job.until_drained) or code in _NOT_RESTARTED:
             self.code = code
             return
         now = time.monotonic()
-        self._deaths = 1 if attributed or now - self._started_at > WELL_S else self._deaths + 1
+        self._deaths = 1 if attributed or now - self._started_at > HEALTHY_AFTER_S else self._deaths + 1
         wait_s = back_off_s(self._deaths)
         self._start_at = now + wait_s
         log.error(
-            "reader process %d ended %s%s; it is restarted in %.1f s, and its uncommitted messages are received again",
+            "reader process %d of %s ended %s%s; it is restarted in %.1f s, and its uncommitted messages are received "
+            "again",
             process.pid,
+            self.title,
             f"by signal {_signal_name(-code)}" if code < 0 else f"with code {code}",
             " in a handler" if attributed else "",
             wait_s,
@@ -203,7 +212,7 @@ class Supervisor:
         return failed - PERMANENT_FAILURE if failed else CUT_OFF if cut_off else 0
 
     def _work(self) -> int:
-        """Watch the processes until all are drained, one fails for good, or a signal arrives. Its code, else 0."""
+        """Watch until all are drained, one fails for good, or a signal arrives. Returns the failure's code, else 0."""
         while not self._signals:
             for child in self._children:
                 child.poll()
@@ -222,7 +231,11 @@ class Supervisor:
         deadline = time.monotonic() + self._grace_s
         while any(child.alive for child in self._children):
             if time.monotonic() > deadline or self._signals > 1:
-                log.error("running handlers are killed; their uncommitted messages are received again")
+                titles = dict.fromkeys(child.title for child in self._children if child.alive)
+                log.error(
+                    "running handlers are killed, those of %s; their uncommitted messages are received again",
+                    listed(titles),
+                )
                 return True
             time.sleep(LOOK_EVERY_S)
         return False

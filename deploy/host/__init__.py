@@ -1,12 +1,12 @@
-"""What a stack needs of its machine: processes, ports, folders, locks and tools.
+"""The parts of the machine that a stack uses: processes, ports, folders, locks and tools.
 
 The packages above it use these modules one by one; none of them knows Kafka or Redis. Two rules are kept here for all
-of them. A process is named by its pid and its start time, so that a pid which the system uses again is never taken for
+of them. A process is named by its pid and its start time, so that a pid which the system reuses is never taken for
 a server. And no server outlives its owner by accident: the guard, a small process between the two, ends the servers
 when the owner ends, even by kill -9.
 
-A fault of the machine (a full disk, a folder without rights, a missing program) becomes a `StackError` with a text of
-its own, that names the path and the remedy.
+A fault of the machine (a full disk, a missing permission, a missing program) becomes a `StackError` with a text of its
+own that names the path and the remedy.
 
 Modules:
 
@@ -17,6 +17,6 @@ Modules:
     folders    where the cache and the files of a stack are
     locks      locks between processes
     faults     faults of the file system as errors; the end of a log
-    progress   what a person sees while something takes long
+    progress   the display of long operations
     tools      runs a build tool and reads its output
 """

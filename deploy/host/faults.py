@@ -1,4 +1,4 @@
-"""Faults of the machine as errors of the stack: a full disk, a folder without rights; and the last lines of a log."""
+"""Faults of the machine as errors of the stack: a full disk, a missing permission; and the last lines of a log."""
 
 from __future__ import annotations
 

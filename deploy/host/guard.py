@@ -87,7 +87,7 @@ class Guard:
 
     def _read(self) -> None:
         chunk = os.read(0, 65_536)
-        if not chunk:  # not the end of the owner: it may have left the guard to another process (`Spawner.let_go`)
+        if not chunk:  # not the end of the owner: it may have left the guard to another process (`Spawner.leave_guard`)
             self._selector.unregister(0)
             return
         *lines, self._pending = (self._pending + chunk).split(b"\n")

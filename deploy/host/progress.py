@@ -1,4 +1,4 @@
-"""What a person sees while the stack downloads and starts: a rich display on a terminal, else plain lines."""
+"""The display while the stack downloads and starts: a rich one on a terminal, else plain lines."""
 
 from __future__ import annotations
 

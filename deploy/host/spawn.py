@@ -78,7 +78,7 @@ class Spawner:
         self._ask({"do": "release"})
         self._finish()
 
-    def let_go(self) -> None:
+    def leave_guard(self) -> None:
         """Leave the guard to an owner that is another process. This spawner can start nothing more."""
         for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None:

@@ -15,7 +15,7 @@ from .faults import filesystem_faults
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool wrote, and its exit code."""
+    """Output and exit code of a tool."""
 
     exit_code: int
     lines: tuple[str, ...]

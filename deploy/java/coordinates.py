@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-"""The newest one on Maven Central."""
+"""The newest version on Maven Central."""
 
 _LOG4J_VERSION: Final = "2.25.4"
 _SPARK_CONNECTOR_VERSION: Final = "4.2.0"
-"""The newest one on Maven Central. Spark moves classes that it uses: 4.0 can neither stream nor log under Spark 4.3."""
+"""The newest on Maven Central. Spark moves classes that it uses: 4.0 can neither stream nor log under Spark 4.3."""
 
 _MIB: Final = 1024 * 1024
 
@@ -41,7 +41,7 @@ class JarSet:
     excluded_artifacts: tuple[str, ...] = ()
     jars_about: int = 0
     room_bytes: int = 0
-    """The most room that the download needs at a time."""
+    """Maximum disk space that the download needs at a time."""
 
 
 KAFKA: Final = JarSet(

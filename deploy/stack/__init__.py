@@ -1,11 +1,11 @@
 """A local stack as an object: planned, started, watched and ended.
 
 `LocalStack` is what the commands of `deploy.cli` and the tests use. A stack belongs to a directory: two commands with
-the same directory find the same stack, and a lock decides which of them may change it. What is known of the stack is in
+the same directory find the same stack, and a lock decides which of them may change it. The state of the stack is in
 `stack.json` there, written after each process that was started, so that no process is ever forgotten.
 
 There are two kinds. An ephemeral stack lives in a temporary folder and ends with the process that started it, or with
-another one that it was given as its owner. A lasting stack goes on when the command has returned.
+another one that it was given as its owner. A lasting stack keeps running when the command has returned.
 
 Laws:
 
@@ -17,9 +17,9 @@ Laws:
 Modules:
 
     stack     `LocalStack`: start, find, restart, kill and end
-    plan      which servers a new stack has, with which ports
-    settings  what can be chosen about a stack
-    starting  the start itself, and what a failed one cleans up
+    plan      the servers of a new stack, and their ports
+    settings  the settings of a stack
+    starting  the start itself, and the cleanup of a failed start
     status    whether each server runs, since when, and where
     follow    the servers' logs, from their end and as they grow
 """

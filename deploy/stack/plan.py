@@ -1,4 +1,4 @@
-"""Which servers a new stack has, and on which ports they listen."""
+"""Plans a new stack: its servers, and the ports on which they listen."""
 
 from __future__ import annotations
 

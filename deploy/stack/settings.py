@@ -1,4 +1,4 @@
-"""What can be chosen about a local stack."""
+"""The settings of a local stack."""
 
 from __future__ import annotations
 

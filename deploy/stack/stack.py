@@ -3,7 +3,7 @@
 There are two kinds:
 
     with LocalStack.start() as stack: ...       ephemeral: a temporary folder; ends with this process, even by kill -9
-    LocalStack.up(StackSettings(name="demo"))   lasting: goes on until `stop`, or `konverse stack down`
+    LocalStack.up(StackSettings(name="demo"))   lasting: runs until `stop`, or `konverse stack down`
 """
 
 from __future__ import annotations

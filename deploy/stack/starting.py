@@ -104,7 +104,7 @@ def _leave(spawner: Spawner, state: StackState) -> None:
     if state.owner_pid is None:
         spawner.release()
     else:
-        spawner.let_go()
+        spawner.leave_guard()
 
 
 def processes_of(state: StackState | None) -> list[ProcessId]:

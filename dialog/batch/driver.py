@@ -1,9 +1,9 @@
 """The driver of a query that writes in batches. Which BATCH wins is decided by the log, not by the driver.
 
 A machine without I/O: `step(event) -> effects`. It collects one report of each task of a batch and puts BATCH into the
-transmission queue. It goes on only when the journal of that queue shows which BATCH won. That may be another one, of an
-earlier driver or of a second driver of the same query. Then the rows that the winner names are the batch, and the
-destinations drop the rows of this driver's tasks.
+transmission queue. It continues only when the journal of that queue shows which BATCH won. That may be another one,
+written by an earlier driver or by a second driver of the same query. Then the destinations accept the rows that the
+winner names, and drop the rows of this driver's tasks.
 
     IDLE  --Start-->  COLLECTING  --a report of each task-->  WAITING  --decided in the journal-->  IDLE
 
@@ -30,7 +30,7 @@ from .task import Report, too_large
 
 
 class BatchPhase(Enum):
-    """What a driver does at present."""
+    """The present phase of a driver."""
 
     IDLE = "idle"
     COLLECTING = "collecting"
@@ -45,7 +45,7 @@ class BatchStart(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Event: time has passed; hand over again what may have been lost."""
+    """Event: time has passed; hand over again the records that may have been lost."""
 
 
 class Close(NamedTuple):
@@ -53,14 +53,14 @@ class Close(NamedTuple):
 
 
 class QuerySeen(NamedTuple):
-    """Event: the query in the state of the transmission partition (see `look`)."""
+    """Event: the query in the state of the transmission partition (see `observe`)."""
 
     decided: int
     """Highest batch that was decided, UNDECIDED or ABANDONED."""
     by: bytes
     """Writer of the BATCH that decided it."""
     full: bool
-    """The partition knows too many queries to take this one, which is new there."""
+    """The partition knows too many queries to accept this one, which is new there."""
     over: bool
     """No batch of the query is judged any more."""
     heard: int
@@ -77,11 +77,11 @@ class Put(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Effect: the batch is decided; go on with the next one."""
+    """Effect: the batch is decided; continue with the next one."""
 
     batch: int
     ours: bool
-    """The rows of this driver's tasks are the batch."""
+    """This driver's BATCH won: the rows of its tasks are accepted."""
 
 
 class BatchRefused(NamedTuple):
@@ -92,7 +92,7 @@ class BatchRefused(NamedTuple):
 
 
 class Unclear(NamedTuple):
-    """Effect: this driver's BATCH had left when others went on; the journal does not tell whether its rows count."""
+    """Effect: this driver's BATCH had left, and others continued the query: the journal does not tell if it won."""
 
     batch: int
     reason: str
@@ -101,7 +101,7 @@ class Unclear(NamedTuple):
 Effect = Put | Decided | BatchRefused | Unclear
 
 
-def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> QuerySeen:
+def observe(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> QuerySeen:
     """A query in the state of the transmission partition. `run` is the driver's writer id, `places` its partitions."""
     known = state.judgements.get(query)
     judgement = known or Judgement()
@@ -191,12 +191,14 @@ class Driver:
         if event.over:
             return self._refuse("the query has ended, or began too long ago; begin a new one")
         if event.full:
-            return self._refuse(f"the transmission queue knows {QUERY_ENTRIES_MAX} other queries, and takes no more")
+            return self._refuse(
+                f"the transmission queue judges {QUERY_ENTRIES_MAX} other queries, and accepts no more; end one"
+            )
         if self._sent:
             if self._put:
                 return []  # not read yet
             return self._refuse(
-                "so many records came after its rows that a partition has no room for them; write the batch again, "
+                "a partition has no room for its rows, because too many later rows wait there; write the batch again, "
                 "in smaller batches, with fewer queries at a time, or into a queue with more partitions"
             )
         if self.phase is not BatchPhase.WAITING:
@@ -223,7 +225,9 @@ class Driver:
         homes, targets = counts(self.homes, begins=True), counts(self.targets, begins=False)
         body = encode_batch(Batch(self.query, self.batch, attempts, homes, targets))
         if len(body) > BODY_BYTES_MAX:
-            return self._refuse(f"{self.tasks} tasks and {len(self.places)} partitions are too many; use fewer tasks")
+            return self._refuse(
+                f"{self.tasks} tasks and {len(self.places)} partitions exceed the size of one record; use fewer tasks"
+            )
         self._sent = True
         prefix = head(Kind.BATCH, 0, Role.INITIATOR, self.judge.tag, self.run) + self.query
         self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.query, body))
@@ -234,7 +238,7 @@ class Driver:
         return [Put(self.judge, list(self._put))] if self._put else []
 
     def _close(self, _event: Close) -> list[Effect]:
-        assert self.query == self.run, "others may write under that id"
+        assert self.query == self.run, "only the writer of the query may close it"
         assert self.phase is BatchPhase.IDLE, "it is not decided"
         prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, self.judge.tag, self.run) + self.run
         self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.run, None))

@@ -1,10 +1,11 @@
 """One execution of a task that writes rows of a batch. It numbers the rows and reports them when all are acknowledged.
 
 A machine without I/O. Rows go straight to the partitions that will accept them, as PENDING records: void until their
-batch is decided. A task may be executed any number of times, also concurrently, and with other rows each time. Each
+batch is decided. A task may be executed any number of times, also concurrently, and with different rows each time. Each
 execution has an id of its own that was never used before.
 
-Messages are returning (protocol.md M237): a query does not hear that a target has ended, and goes on.
+Messages are sent on returning dialogs (protocol.md M237), because a query is not notified when a target ends and keeps
+sending.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Task:
 
 
 def ending(prefix: bytes) -> bytes:
-    """The header prefix of a message that also ends its side of the dialog, behind all rows of the batch."""
+    """The header prefix of a message that also ends its side of the dialog, after all rows of the batch."""
     return bytes((prefix[0], prefix[1] | LAST)) + prefix[2:]
 
 

@@ -13,8 +13,8 @@ the COMMIT's operations: the begins, receives, sends and ends of the handlers wh
 
 The laws:
 
-- Equal logs give equal states, however the reads are cut (M1, I3). The fold uses no clock, no I/O, no randomness, no
-  catalog and no set order.
+- Equal logs give equal states, however the reads are split (M1, I3). The fold uses no clock, no I/O, no randomness and
+  no catalog, and does not depend on the iteration order of sets.
 - A record that does not count changes nothing (M26). So the records of a paused process do no harm, however late they
   arrive.
 - The fold ingests data exactly as far as a COMMIT says before it applies the COMMIT's operations (M2).

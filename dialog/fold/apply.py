@@ -25,6 +25,7 @@ from konverse.dialog.state.endpoint import NOTHING, Endpoint, bytes_of, system_b
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import Event, State, next_state
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.wire.envelope import encode_suffix
@@ -53,15 +54,16 @@ from konverse.schemas.wire.operations import (
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 
 _STARTED: Final = State.STARTED_OUTBOUND
-"""Compared for each run of outputs. A constant is faster than looking the enum member up each time."""
+"""A constant, because looking the enum member up for each run of outputs would be slower."""
 
 
 def apply(state: Partition, commit: Commit) -> None:
     """Apply a COMMIT. Raises PartitionHalted unless the data is ingested exactly up to its `ingest_to`."""
     if state.ingest_to != commit.ingest_to:
         raise PartitionHalted(
-            f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} ingests to "
-            f"{commit.ingest_to}, and {state.ingest_to} was ingested: the journal was changed. Compare it with a backup"
+            f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} must ingest "
+            f"up to {commit.ingest_to}, but {state.ingest_to} was ingested: the journal was changed. Compare it with a "
+            "backup"
         )
     settle(state, state.now_ms)
     for address, counter in commit.output_acks:
@@ -90,7 +92,7 @@ def apply(state: Partition, commit: Commit) -> None:
 def _receive(state: Partition, operations: CommitOperations) -> None:
     table = state.table
     for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
-        # a call of `at` for each endpoint would be felt here
+        # calling `at` for each endpoint would be measurably slower here
         endpoint = (table[index] if index < len(table) else None) or state.at(index)
         if not endpoint.changed:
             state.touch(endpoint)
@@ -105,9 +107,9 @@ def _receive(state: Partition, operations: CommitOperations) -> None:
             del queue[:count]
         else:
             raise PartitionHalted(
-                f"a commit of {state.identity.data_topic}/{state.identity.partition} receives {count} messages of "
-                f"endpoint {index}, where {len(queue)} wait: the journal or the data log was changed or cut. Nothing "
-                "further is done with this partition"
+                f"a commit of {state.identity.data_topic}/{state.identity.partition} receives "
+                f"{counted(count, 'message')} of endpoint {index}, but only {counted(len(queue), 'waits', 'wait')}: "
+                "the journal or the data log was changed or cut. The partition is halted"
             )
         endpoint.consumed = up_to
         state.unread -= count

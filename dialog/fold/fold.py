@@ -24,7 +24,7 @@ from .journal import Decided, JournalFeed, JournalHead, JournalRecord
 
 
 class Overtaken(Exception):
-    """The next records were truncated, or a LOST took back folded COMMITs: recover again, with an empty fold."""
+    """The next records were deleted, or a LOST took back folded COMMITs: recover again, with an empty fold."""
 
 
 class Fold:
@@ -38,15 +38,15 @@ class Fold:
         self.data: deque[RecordColumns] = deque()
         """Data that was read and is not ingested yet."""
         self.given_up: AcceptedLoss | None = None
-        """Set when an operator accepted a loss of data: COMMITs are judged and no longer folded, until the owner
-        leads."""
+        """Set when an operator accepted a loss of data. Until the owner leads, COMMITs are then judged but no longer
+        folded."""
         self._has_said_unknown = False
         self._missed_to = 0
         """End of the range that a consumer skipped; not above `data_to` when nothing is missing."""
 
     @property
     def data_to(self) -> int:
-        """Data offset below which everything was read without a hole."""
+        """Data offset below which every record was read."""
         return self.data[-1].next_offset if self.data else self.state.ingest_to
 
     def feed_journal(self, records: Sequence[JournalRecord]) -> None:
@@ -66,7 +66,7 @@ class Fold:
         return [(self.data_to, self._missed_to)] if self.data_to < self._missed_to else []
 
     def advance(self) -> int | None:
-        """Fold what can be folded.
+        """Fold as many journal records as the data that was read allows.
 
         Returns None when all journal records that were fed are folded, else the data offset up to which data is needed.
         Raises Overtaken when a LOST takes back COMMITs that this fold has applied.
@@ -101,13 +101,13 @@ class Fold:
         return None
 
     def give_up(self, acceptance: AcceptedLoss) -> None:
-        """Stop folding COMMITs: data that they ingested is gone. `acceptance` notes what the journal says of them."""
+        """Stop folding COMMITs: data that they ingested is gone. `acceptance` collects the facts that need no data."""
         self.data.clear()
         self._missed_to = 0
         acceptance.first_offset = self.state.ingest_to
         self.given_up = acceptance
 
-    def go_on_behind(self) -> int:
+    def skip_given_up(self) -> int:
         """Move the state to the end of the journal, past the COMMITs that were not folded.
 
         Returns the data offset up to which those COMMITs had ingested; 0 when there were none.
@@ -156,7 +156,7 @@ class Fold:
         self.state.ingest_to = max(self.state.ingest_to, offset)
 
     def ingest_some(self, records_max: int, bytes_max: int) -> int:
-        """Ingest whole reads up to about `records_max` records, or until `bytes_max` bytes wait. Returns the number."""
+        """Ingest whole reads: about `records_max` records, or until `bytes_max` bytes wait. Returns their number."""
         count = 0
         while self.data and count < records_max and self.state.unread_bytes < bytes_max:
             columns = self.data.popleft()

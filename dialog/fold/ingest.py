@@ -1,8 +1,8 @@
 """Takes records of the data log into the state: checks writer and counter, then runs the rule of the record's kind.
 
-The usual record is the next one of a known writer on a known conversation, and its header ends like the last one of
-that lane. Its header is predicted and compared byte by byte; nothing is parsed. All other records are decoded and
-judged in full (protocol.md section 3, `ingest`).
+A lane is one writer on one conversation. The usual record is the next one of a known lane, and its header ends like the
+previous one of the lane. Such a header is predicted and compared byte by byte, without parsing. All other records are
+decoded and judged in full (protocol.md section 3, `ingest`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from konverse.dialog.rules.bounces import on_bounce, on_confirm, on_redirect
 from konverse.dialog.rules.client_transactions import on_transaction
 from konverse.dialog.rules.endings import on_end, on_end_call, on_no_peer
 from konverse.dialog.rules.half_close import on_fin, on_fin_answer
-from konverse.dialog.rules.holes import comes_late, goes_on_behind
+from konverse.dialog.rules.holes import comes_late, skips_gap
 from konverse.dialog.rules.loss import on_late
 from konverse.dialog.rules.messages import on_begin, on_message
 from konverse.dialog.rules.relocation import forwarded, on_closed, on_install, unwrap
 from konverse.dialog.rules.replies import on_answer, refuse_closed
-from konverse.dialog.rules.reused_ids import refuse_former
 from konverse.dialog.rules.timers import on_set_timer
 from konverse.dialog.rules.writers import admit, closing_of, on_close_writer, on_contested, on_gap
 from konverse.dialog.state.endpoint import Record, Stamp
@@ -28,7 +27,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_envelope
-from konverse.schemas.wire.records import ANEW, Envelope, Kind
+from konverse.schemas.wire.records import Envelope, Kind
 from konverse.schemas.wire.varint import LOW_MASK
 
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
@@ -36,7 +35,7 @@ _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
 
 def ingest(state: Partition, columns: RecordColumns) -> None:
     """Take records in log order, each counter of a writer once and in order (invariants I4, I5)."""
-    lanes = {} if state.rejected else state.lanes  # what is rejected may look like what is predicted
+    lanes = {} if state.rejected else state.lanes  # a rejected record can match a predicted header
     accepted = judged_bytes = 0
     body_bytes = sum(map(len, filter(None, columns.bodies)))
     state.recent.keep(columns, body_bytes)
@@ -107,12 +106,12 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
             return
         statistics.forged += 1
         on_contested(state, envelope)
-        # the writer was told that its counters below `closed_at` arrived, so such a record is taken (M278)
+        # the writer was notified that its counters below `closed_at` arrived, so the record is accepted (M278)
         refused = writer.closed_at is not None and envelope.counter >= writer.closed_at
         envelope = envelope._replace(counter=-1 - offset)
         header = encode_envelope(envelope)
     else:
-        if envelope.counter > writer.next and not goes_on_behind(state, writer, envelope.counter):
+        if envelope.counter > writer.next and not skips_gap(state, writer, envelope.counter):
             state.recent.pass_over(offset)
             on_gap(state, envelope, writer.next)
             return
@@ -120,16 +119,13 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
-    named = state.named
-    if (named.openers or named.former or envelope.flags & ANEW) and refuse_former(state, envelope, record):
-        return
     if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):
-        _hear(state, offset, header, envelope, record)
+        _dispatch(state, offset, header, envelope, record)
 
 
-def _hear(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
+def _dispatch(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     handler = _HANDLERS.get(envelope.kind)
-    if handler is None:  # VOID, or a kind of a later version: it takes its counter and has no effect
+    if handler is None:  # VOID, or a kind of a later version: it uses up its counter and has no effect
         state.statistics.undeliverable += 1
         return
     handler(state, offset, header, envelope, record)
@@ -139,7 +135,7 @@ def _hear_forward(state: Partition, offset: int, _header: bytes, envelope: Envel
     """FORWARD: treat the record inside as if it had been written here, where its endpoint lives."""
     found = unwrap(state, envelope, record)
     if found is not None:
-        _hear(state, offset, *found)
+        _dispatch(state, offset, *found)
 
 
 _HANDLERS: Final[dict[Kind, _Handler]] = {

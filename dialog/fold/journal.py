@@ -47,7 +47,7 @@ class JournalHead:
     now_ms: int = 0
     """Latest log-append time of a record that counts: the time of the partition."""
     clean: bool = True
-    """The last owner released the partition, or there was none."""
+    """Whether the last owner released the partition, or there was none."""
 
     def copy(self) -> JournalHead:
         """An independent copy."""
@@ -75,7 +75,7 @@ class JournalHead:
                 return False
             if record.fold_version > FOLD_VERSION:
                 raise NewerFold(
-                    f"{self.where} is folded by rules {record.fold_version}; this process knows {FOLD_VERSION}: "
+                    f"{self.where} needs fold rules {record.fold_version}; this process has only {FOLD_VERSION}: "
                     "upgrade konverse"
                 )
             return True
@@ -139,7 +139,7 @@ class JournalFeed:
 
     def __init__(self, where: str) -> None:
         self.alarms: deque[Alarm] = deque(maxlen=ALARMS_MAX)
-        """About undecodable records, forgeries, lost data. The driver removes those that it has logged."""
+        """Alarms about undecodable records, forgeries and lost data. The driver removes those that it has logged."""
         self.undecodable = 0
         """Number of undecodable records so far."""
         self._where = where
@@ -148,7 +148,7 @@ class JournalFeed:
         """Offset at which the next part must be."""
 
     def decisions(self, records: Sequence[JournalRecord]) -> Iterator[Decided]:
-        """The CLAIMs and COMMITs in these records, which are fed in offset order; another part 0 starts over."""
+        """The CLAIMs and COMMITs in these records, fed in offset order. A part 0 discards an unfinished COMMIT."""
         for record in records:
             try:
                 if record.header is not None:
@@ -182,5 +182,5 @@ class JournalFeed:
         known.clear()
         commit = decode(data)
         if not isinstance(commit, Commit) or (commit.owner, commit.number) != part[:2]:
-            raise MalformedRecord("parts that are not those of the COMMIT which they name")
+            raise MalformedRecord("the parts do not form the COMMIT that they name")
         return record._replace(data=data), commit

@@ -1,7 +1,7 @@
 """Freezes the state of a partition into bytes, and restores it (protocol.md section 7.5).
 
 The bytes are canonical: equal states give equal bytes, so the SHA-256 of the bytes identifies the state (I3). Freezing
-a million endpoints takes seconds, and the owner keeps working. So the bytes are made in pieces. An endpoint that
+a million endpoints takes seconds, and the owner must keep working. So the bytes are made in pieces. An endpoint that
 changes before its piece is made is copied first.
 """
 
@@ -105,7 +105,7 @@ class Freeze:
         self._state = state
         self._table = state.table.copy()
         self._done = 0
-        """Endpoints below this place are in a piece."""
+        """Endpoints with an index below this are already in a piece."""
         self._kept: dict[int, _EndpointRow] = {}
         self._terms: dict[Terms, int] = {terms: at for at, terms in enumerate(state.terms.values())}
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
@@ -119,14 +119,14 @@ class Freeze:
         self._leaving = leaving_of(state)
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
-        """Lowest data offset of an undecided row, or of a waiting message in the pieces made so far; None: nothing
-        waits."""
+        """Lowest data offset of an undecided row, or of a waiting message in the pieces made so far; None when
+        nothing waits."""
 
     def follow(self) -> None:
         """Allow the state to change while the pieces are made: each endpoint is copied before its first change."""
         for endpoint in self._table:
             if endpoint is not None:
-                endpoint.changed = False  # so that `touch` reports the next change; the view may see it twice
+                endpoint.changed = False  # so that `touch` reports the next change; the view may get the endpoint twice
         self._state.on_touch = self._keep
 
     def _keep(self, endpoint: Endpoint) -> None:
@@ -186,10 +186,10 @@ class Freeze:
             if endpoint is not None:
                 row = self._kept.pop(place, None) or self._row(endpoint)
                 rows.append(row)
-                self._look_at(row)
+                self._note_oldest(row)
         return rows
 
-    def _look_at(self, row: _EndpointRow) -> None:
+    def _note_oldest(self, row: _EndpointRow) -> None:
         waiting = [entry[0] for entry in (*row.queue, *row.urgent)]
         if waiting:
             known = self.oldest_waiting

@@ -16,7 +16,7 @@ A section without entries is not written. So a state without entries has the sam
 do not know the section.
 
 The most recently ingested records are not state, and no hash covers them. They follow the state in a snapshot, because
-the next owner needs them to tell a duplicate of a record before the snapshot from a forgery (M276).
+the next owner needs them to tell a duplicate of an earlier record from a forgery (M276).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from konverse.dialog.state.named import How, Key, Over
 from konverse.dialog.state.partition import Cleaned, Partition
 from konverse.dialog.state.recent import DIGEST_BYTES, WRITER, DigestedRecord, Recent
 from konverse.dialog.state.relocations import Arrival, Stub
-from konverse.dialog.state.writer import NOBODY, Hole, Writer
+from konverse.dialog.state.writer import NO_HEIR, Hole, Writer
 from konverse.schemas.identifiers import Role
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import SNAPSHOT_PIECE_ENTRIES_MAX
@@ -50,8 +50,8 @@ from konverse.schemas.wire.records import (
 from konverse.schemas.wire.snapshot import CLEANED, LEAVING, LEVELS, NAMED, RECENT, encode_section
 
 ABSENT: Final = -1
-"""Where a number is missing: a writer is not closed, an endpoint has no key, an answer is no Notice and has no reason,
-a side lives and has no `How`."""
+"""Stands for a missing number: the close of an open writer, the size of a key that an endpoint lacks, the reason of an
+answer that is not a Notice, the `How` of a side that lives."""
 _ROLES: Final = {int(role): role for role in Role}
 WRITER_BYTES = WRITER.stop - WRITER.start
 
@@ -161,7 +161,7 @@ def writers_of(state: Partition) -> dict[str, Any]:
             if writer.heir is not None
         ],
         "holes": [
-            {"writer": place, "start": hole.start, "end": hole.end, "told": hole.told}
+            {"writer": place, "start": hole.start, "end": hole.end, "told": hole.answered_to}
             for place, writer in enumerate(writers)
             for hole in writer.holes
         ],
@@ -195,7 +195,7 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
     known = list(state.writers.values())
     for item in base["heirs"]:
         heir = (item["heir"], item["at"])
-        known[item["writer"]].heir = NOBODY if heir == NOBODY else heir
+        known[item["writer"]].heir = NO_HEIR if heir == NO_HEIR else heir
     for item in base["holes"]:
         writer = known[item["writer"]]
         writer.holes = (*writer.holes, Hole(item["start"], item["end"], item["told"]))
@@ -235,7 +235,7 @@ def moves_of(state: Partition) -> dict[str, Any]:
 
 
 def far_writers(state: Partition) -> dict[bytes, int]:
-    """Writers that are counted in another partition, by id, each with a place: those of endpoints that moved here."""
+    """Id -> place, for the writers of endpoints that moved here. Another partition counts their records."""
     far: dict[bytes, int] = {}
     for index in state.moves.arrivals:
         endpoint = state.table[index]
@@ -300,7 +300,7 @@ def restore_levels(state: Partition, value: dict[str, Any]) -> None:
 
 
 def cleaned_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
-    """Name of the section, its other fields, name of its entries, and the entries."""
+    """Section of cleaned-up targets: its name, its other fields, the name of its entries, and the entries."""
     entries = [
         {"conversation": conversation, "home": address_to_avro(cleaned.home), "at_ms": cleaned.at_ms}
         for conversation, cleaned in state.cleaned.items()
@@ -315,7 +315,7 @@ def restore_cleaned(state: Partition, entries: list[dict[str, Any]]) -> None:
 
 
 def leaving_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
-    """Name of the section, its other fields, name of its entries, and the entries."""
+    """Section of leaving groups: its name, its other fields, the name of its entries, and the entries."""
     entries = [{"group": group, "to": address_to_avro(to)} for group, to in state.moves.leaving.items()]
     return LEAVING, {}, "entries", entries
 
@@ -326,14 +326,12 @@ def restore_leaving(state: Partition, entries: list[dict[str, Any]]) -> None:
 
 
 def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
-    """Name of the section, its other fields, name of its entries, and the entries."""
+    """Section of ids that callers chose: its name, its other fields, the name of its entries, and the entries."""
 
-    def entry(key: Key, how: int, at_ms: int, *, anew: bool = False) -> dict[str, Any]:
-        openers, former = (b"".join(one.get(key, ())) for one in (state.named.openers, state.named.former))
-        what = {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "heard": key in state.named.heard}
-        return what | {"anew": anew, "openers": openers, "former": former}
+    def entry(key: Key, how: int, at_ms: int, *, shared: bool = False) -> dict[str, Any]:
+        return {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "shared": shared}
 
-    entries = [entry(key, ABSENT, 0, anew=anew) for key, anew in state.named.living.items()]
+    entries = [entry(key, ABSENT, 0, shared=shared) for key, shared in state.named.living.items()]
     entries += [entry(key, int(over.how), over.at_ms) for key, over in state.named.over.items()]
     return NAMED, {}, "entries", entries
 
@@ -343,18 +341,13 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
     for item in entries:
         key = Role(item["role"]), item["conversation"]
         if item["how"] == ABSENT:
-            state.named.living[key] = item["anew"]
+            state.named.living[key] = item["shared"]
         else:
             state.named.over[key] = Over(How(item["how"]), item["at_ms"])
-        for known, name in ((state.named.openers, "openers"), (state.named.former, "former")):
-            if item[name]:
-                known[key] = tuple(identifiers(item[name]))
-        if item["heard"]:
-            state.named.heard.add(key)
 
 
 def pieces_of(recent: Recent) -> Iterator[bytes]:
-    """Sections with the most recently ingested records, as of this call; they may be made later."""
+    """Sections with the most recently ingested records as of this call, even if the iterator is consumed later."""
     return _pieces(recent.known())
 
 

@@ -1,11 +1,11 @@
-"""One process's hold on one partition: recover, claim, hand out, commit, send, step down.
+"""One process's ownership of one partition: recover, claim, hand out, commit, send, step down.
 
     RECOVERING -> CLAIMING -> READING_BACK -> LEADING      FOLLOWING -> RECOVERING
     any -> STOPPED: overtaken, or an outcome is unknown    any -> HALTED: the logs contradict each other, or a bug
 
 An `Owner` recovers the state from both logs and appends a CLAIM with the next epoch. It leads once the CLAIM counts.
 From then on it hands conversation groups out to handlers, puts their finished work into COMMITs, and copies the outputs
-of COMMITs to other partitions. A stopped owner is thrown away; the next one folds the journal.
+of COMMITs to other partitions. A stopped owner is discarded; the next one folds the journal.
 
 The laws, which make this safe without a lock service:
 
@@ -14,7 +14,7 @@ The laws, which make this safe without a lock service:
 - An owner that does not learn the outcome of an append stops (M67). It never repeats the append.
 - One append to the journal is in flight at a time (M68).
 - No output leaves the partition before its COMMIT is known to count (M70).
-- One handler has a group at a time. The group stays locked until the COMMIT with the handler's work is applied.
+- Only one handler has a group at a time. The group stays locked until the COMMIT with the handler's work is applied.
 - The owner's clock decides when to write. It never decides which records count or which timers are due.
 
 The machine does no I/O: `step(event, now_ms)` returns effects. Its drivers are `bridge.owner.driver`, with threads and
@@ -29,7 +29,7 @@ so a slow handler delays no other group.
     emitter       copies the outputs to their destinations, in order and within a window
     recovery      restores the state from a snapshot and the logs
     poison        failed attempts, and groups that kill their process
-    timekeeping   duties that fall due with time: signs of life, timers, pruning
+    timekeeping   duties that fall due with time: heartbeats, timers, pruning
     commands      orders of operators: suspend, resume, skip, end
     relocations   endpoints that move to another partition
     drops         conversations that end because their service or contract was dropped

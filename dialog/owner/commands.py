@@ -1,7 +1,7 @@
 """Orders of operators about conversations: suspend, resume, skip, end (protocol.md section 7.1).
 
-An operator may give an order at any time, whatever the state of the conversation's group. An order joins the next
-COMMIT for which no handler has the group. Once that handler is done, the group stays locked until the order is in the
+An operator may give an order at any time, whatever the state of the conversation's group. An order joins the first
+COMMIT at which no handler has the group. Once a handler is done, the group stays locked until the order is in the
 journal: otherwise an order about a busy conversation would wait forever.
 """
 
@@ -50,12 +50,12 @@ class Orders:
         self._free = free
         """Unlocks a group."""
         self._waiting: deque[tuple[Endpoint, Order, Entry | None]] = deque()
-        """Endpoint, order, and the entry that was to be received next when the order came."""
+        """Endpoint, order, and the entry that was to be received next when the order arrived."""
         self._wanted: set[int] = set()
         """Indices of the endpoints of waiting orders."""
         self._kept: dict[Group | Endpoint, Endpoint] = {}
         """Groups that are locked because an order waits, each with one endpoint that is or was a member. An endpoint
-        alone stands for its group."""
+        without a shared group stands for its own."""
 
     @property
     def due(self) -> bool:
@@ -73,7 +73,7 @@ class Orders:
             self._keep(endpoint)
 
     def keeps(self, endpoint: Endpoint) -> bool:
-        """Keep a group locked that would be unlocked now, if an order waits for it. Returns whether it is kept."""
+        """Called before a group is unlocked: keep it locked if an order waits for it. Returns whether it is kept."""
         if not any(member.index in self._wanted for member in endpoint.members):
             return False
         self._keep(endpoint)
@@ -93,12 +93,12 @@ class Orders:
             if not self._lives(endpoint) or not _counts(endpoint, order, first):
                 continue
             later = count >= COMMIT_GROUPS_MAX or room_bytes <= 0 or self._is_busy(endpoint)
-            if later or (full and _speaks(order)) or any(member.index in named for member in endpoint.members):
+            if later or (full and _sends_something(order)) or any(member.index in named for member in endpoint.members):
                 self._waiting.append((endpoint, order, first))
                 continue
             named.update(member.index for member in endpoint.members)
             room_bytes -= _size_bytes(order)
-            _say(endpoint, order, operations)
+            _stage(endpoint, order, operations)
         self._wanted = {endpoint.index for endpoint, _, _ in self._waiting}
 
     def release(self) -> None:
@@ -125,7 +125,7 @@ class Orders:
     def _is_busy(self, endpoint: Endpoint) -> bool:
         """Whether a transaction has the group. A suspended group is held, but by no transaction."""
         kept = self._kept
-        is_kept = endpoint.group in kept or any(member in kept for member in endpoint.members)  # alone when kept
+        is_kept = endpoint.group in kept or any(member in kept for member in endpoint.members)  # it was alone when kept
         return endpoint.held and not endpoint.suspended and not is_kept and self._lives(endpoint)
 
     def _lives(self, endpoint: Endpoint) -> bool:
@@ -149,7 +149,7 @@ def _counts(endpoint: Endpoint, order: Order, first: Entry | None) -> bool:
             return endpoint.committed is not State.DISCONNECTED_OUTBOUND
 
 
-def _say(endpoint: Endpoint, order: Order, operations: CommitOperations) -> None:
+def _stage(endpoint: Endpoint, order: Order, operations: CommitOperations) -> None:
     rare: list[Rare] = operations.rare
     if isinstance(order, EndOperation):
         operations.ends.append(order)
@@ -161,7 +161,7 @@ def _say(endpoint: Endpoint, order: Order, operations: CommitOperations) -> None
     rare.append(order)
 
 
-def _speaks(order: Order) -> bool:
+def _sends_something(order: Order) -> bool:
     """Whether the order sends something to the far side."""
     return isinstance(order, EndOperation | Fail)
 

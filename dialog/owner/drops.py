@@ -38,8 +38,8 @@ class DroppedConversations:
             return False
         return state.waiting < OUTBOX_RECORDS_MAX
 
-    def look(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
-        """Find the conversations whose service or contract does not exist. Returns whether any of these is missing."""
+    def find(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
+        """Find the conversations whose service or contract does not exist. Returns whether any such name is gone."""
         state = self._state
         gone = {service for service in {terms.service for terms in state.terms.values()} if not exists(service)}
         broken = {
@@ -57,8 +57,8 @@ class DroppedConversations:
     def fill(self, operations: CommitOperations) -> None:
         """Add ends to the COMMIT, up to its size.
 
-        A conversation that a handler has waits, and so does one that the COMMIT names already. All wait while the
-        outbox is full, and after a crash until the groups are tried that the dead owner may have handed out.
+        Conversations that a handler has, or that the COMMIT already names, wait for a later COMMIT. All wait while the
+        outbox is full, and after a crash until all groups that the dead owner may have handed out have been tried.
         """
         if not self:
             return

@@ -2,7 +2,7 @@
 
 Anyone may repeat the copying at any time: the destination takes each counter once (protocol.md section 4, `emit`). The
 emitter adds the order and a bound. It hands over outputs only when their COMMIT counts, at most a window of them, and
-the next window when the last one is in the log.
+the next window when the previous one is in the log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Emit(NamedTuple):
 
     address: Address
     first: int
-    """Counter of the first record; the others count on."""
+    """Counter of the first record; the others follow."""
     runs: list[Run]
 
     @property
@@ -47,15 +47,15 @@ class Emitter:
         self.streams = streams
         self.windows: dict[Address, Window] = {}
         self.paused: set[Address] = set()
-        """Destinations that refused. The others go on."""
+        """Destinations that refused outputs. The others continue."""
         self.held = False
-        """Nothing is emitted: a COMMIT on its way takes outputs back, and no destination may read them before it
-        counts."""
+        """True while a COMMIT in flight takes outputs back. Nothing is emitted then: no destination may read the VOIDs
+        before the COMMIT counts."""
         self._paused_since: int | None = None
 
     @property
     def waiting(self) -> int:
-        """Outputs that the journal does not know to have arrived."""
+        """Number of outputs whose arrival the journal does not record yet."""
         return sum(stream.waiting for stream in self.streams.values())
 
     def limits(self) -> list[tuple[Window, int]]:
@@ -76,7 +76,7 @@ class Emitter:
         allow(limits)
 
     def pending(self) -> list[Emit]:
-        """The next window of each destination whose last window is in the log."""
+        """The next window of each destination whose previous window is in the log."""
         out: list[Emit] = []
         if self.held:
             return out
@@ -93,7 +93,7 @@ class Emitter:
             self.windows[address].drained()
 
     def restart(self, refused: Address | None, now_ms: int) -> None:
-        """The producer was replaced: emit everything again that may not have arrived, to `refused` after a pause."""
+        """The producer was replaced: emit again all that may not have arrived, to `refused` after a pause."""
         self._paused_since = now_ms
         if refused is not None:
             self.paused.add(refused)
@@ -117,12 +117,12 @@ class Emitter:
         ]
 
     def opens(self, gated: Iterable[Stream]) -> bool:
-        """Whether acknowledgements that the journal lacks would open a gate, and so release outputs behind it."""
+        """Whether acknowledgements that the journal lacks would open a gate, and so release outputs that wait there."""
         windows = self.windows
         first = (stream.gates[0] for stream in gated)
         return any(gate.to in windows and windows[gate.to].acked >= gate.after for gate in first)
 
     @property
     def idle(self) -> bool:
-        """Everything that was released has arrived."""
+        """Whether everything that was released has arrived."""
         return all(window.acked == window.limit for window in self.windows.values())

@@ -38,7 +38,7 @@ class Follow(NamedTuple):
 
 
 class SnapshotsRead(NamedTuple):
-    """Event: records of the snapshot topic that were asked for, up to `next_offset`."""
+    """Event: requested records of the snapshot topic, up to `next_offset`."""
 
     records: list[tuple[int, bytes]]
     """Offset and value."""
@@ -52,14 +52,14 @@ class SnapshotWritten(NamedTuple):
 
 
 class JournalRead(NamedTuple):
-    """Event: records of the journal that were asked for, up to `next_offset`."""
+    """Event: requested records of the journal, up to `next_offset`."""
 
     records: list[JournalRecord]
     next_offset: int
 
 
 class DataRead(NamedTuple):
-    """Event: records of the data log that were asked for, or that the consumer delivered."""
+    """Event: records of the data log that were requested, or that the consumer delivered."""
 
     columns: RecordColumns
 
@@ -71,7 +71,7 @@ class DataGone(NamedTuple):
 
 
 class SnapshotsHeld(NamedTuple):
-    """Event: from where to where the snapshot topic reached, asked when the last snapshot began at `newest`."""
+    """Event: start and end of the snapshot topic, asked for when the last snapshot began at `newest`."""
 
     newest: int
     start: int
@@ -82,10 +82,10 @@ class Appended(NamedTuple):
     """Event: outcome of an append to the journal. The offset is None when the outcome is unknown."""
 
     offset: int | None
-    """Of the last record."""
+    """Offset of the last record."""
     timestamp_ms: int = 0
     together: bool = True
-    """The records of the append follow each other directly, in order."""
+    """Whether the records of the append follow each other directly, in order."""
 
 
 class Drained(NamedTuple):
@@ -112,7 +112,7 @@ class ViewLost(NamedTuple):
 
 
 class DataEnd(NamedTuple):
-    """Event: end of the data log at the time of the question; None when Kafka did not answer."""
+    """Event: end of the data log when it was asked for; None when Kafka did not answer."""
 
     offset: int | None
 
@@ -184,7 +184,7 @@ class Stopped(NamedTuple):
     reason: str
     clean: bool = False
     fenced: bool = False
-    """Another process claimed the partition."""
+    """Whether another process claimed the partition."""
 
 
 class Halted(NamedTuple):
@@ -213,7 +213,7 @@ Effect = (
 
 
 class Phase(Enum):
-    """Phase of an owner."""
+    """Phase of an owner; the head of `dialog.owner` has the picture."""
 
     FOLLOWING = "following"
     RECOVERING = "recovering"

@@ -78,7 +78,7 @@ class HandingOut:
         return 0
 
     def hand_out_again(self, now_ms: int) -> None:
-        """Make groups ready whose rest is over."""
+        """Make the groups ready again whose rest is over."""
         for owner, transaction in self.resting.due(now_ms):
             if owner.phase is LEADING:
                 owner.staging.roll_back(transaction)
@@ -110,9 +110,9 @@ def can_take(owner: Owner) -> bool:
 def take(
     owner: Owner, commit: Callable[[Owner], None], wanted: Endpoint | None = None, *, whole: bool = True
 ) -> Transaction | None:
-    """The next group of an owner, or that of `wanted`, or the conversation `wanted` alone; None when there is none now.
+    """The next group of an owner; with `wanted` its group, or that conversation alone. None when there is none now.
 
-    While the next COMMIT is full nothing is handed out: it is made first, or the one on its way is awaited (M284).
+    While the next COMMIT is full nothing is handed out: it is appended first, or the one in flight is awaited (M284).
     """
     staging = owner.staging
     if staging.full:
@@ -142,7 +142,7 @@ def let_others_pass(owner: Owner) -> Transaction | None:
 
 
 def should_commit(owner: Owner, *, acknowledgements: bool) -> bool:
-    """Whether something must be committed and no COMMIT is on its way.
+    """Whether something must be committed and no COMMIT is in flight.
 
     Acknowledgements alone are a reason when asked for, or when the outbox is full.
     """
@@ -170,7 +170,7 @@ class RestingGroups:
         return bool(self._heap)
 
     def add(self, owner: Owner, transaction: Transaction, now_ms: int) -> int:
-        """Let a group rest, whose handler did nothing.
+        """Let a group rest because its handler did nothing.
 
         Returns its number of rests in a row when it reaches the longest rest for the first time, else 0.
         """

@@ -1,8 +1,8 @@
 """Locks on conversation groups, and MOVE CONVERSATION to another group: both groups are locked until the commit.
 
 Behaviours 88 to 90. Locks are in the owner's memory, and no transaction waits for one. A transaction that needs a group
-of another transaction steps back: it releases all of its groups and comes again after a pause. So of transactions that
-need each other's groups at least one makes progress.
+of another transaction steps back: it releases all of its groups and is retried after a pause. So at least one of
+several transactions that need each other's groups makes progress.
 
 A group also stays locked while it leaves the partition, and while an operator's order about it waits for its COMMIT.
 """
@@ -62,14 +62,14 @@ class GroupLocks:
                 ready.append(member)  # each: one of them may be ended before the group is taken
 
     def step_back(self, transaction: Transaction) -> bool:
-        """Clear a transaction and unlock its group. False when an order keeps the group; else the caller readies it."""
+        """Clear a transaction and unlock its group. False: an order keeps the group; else the caller makes it ready."""
         transaction.clear()
         for member in transaction.dialog.members:
             member.held = False
         return not self.orders.keeps(transaction.dialog)
 
     def take_apart(self, transaction: Transaction) -> list[Transaction]:
-        """Drop the moves of a transaction and unlock their targets. Returns its groups one by one, still locked."""
+        """Drop the moves of a transaction and unlock their targets. Returns its parts, one per group, still locked."""
         if transaction.more is None:
             return [transaction]
         mates = family(transaction)
@@ -100,9 +100,9 @@ class GroupLocks:
     ) -> Address | None:
         """Lock the group to which `dialog` moves. Returns the address of a group elsewhere, which cannot be locked.
 
-        `found` tells where the group was found, if the caller has searched. `careful`: after a crash each group has its
-        turn before anything moves to it. Raises InvalidGroup, MoveRefused, GroupLocked; for a group elsewhere also what
-        `Relocation.check_bounds` raises.
+        `found` tells where the group was found, if the caller has searched. `careful`: after a crash nothing moves
+        to a group whose messages have not been tried. Raises InvalidGroup, MoveRefused, GroupLocked; for a group
+        elsewhere also what `Relocation.check_bounds` raises.
         """
         name = f"conversation group {UUID(bytes=group)}"
         service = dialog.terms.service
@@ -127,8 +127,8 @@ class GroupLocks:
         untried = careful and any(member.waits for member in members)
         if members[0].held or untried:
             raise GroupLocked(
-                f"another transaction has {name}, or has had it and is not committed yet; the received messages come "
-                "again after a moment"
+                f"another transaction has locked {name}, or its commit is pending; the received messages are "
+                "redelivered after a short pause"
             )
         for member in members:
             member.held = True
@@ -136,7 +136,7 @@ class GroupLocks:
         return None
 
     def _founds(self, dialog: Endpoint | NewDialog, group: bytes, found: GroupPlace | None) -> bool:
-        """Whether the dialog may found the group here: it is its own and lives nowhere, or it is on its way here."""
+        """Whether the dialog may found the group here: it is its own group and lives nowhere, or is on its way here."""
         return _is_own(dialog, group) if found is None else found.address == self._state.address
 
     def _away(self, dialog: Endpoint | NewDialog, name: str, found: GroupPlace | None) -> Address:

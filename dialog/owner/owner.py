@@ -6,7 +6,7 @@
 
 Two rules. An acknowledgement proves that an append of ours counts only if its offset comes directly after the last
 verified record; otherwise the owner reads the journal and judges it. And an owner that does not learn an outcome stops
-at once: the next owner, perhaps of the same process, folds the journal and knows.
+at once: the next owner, perhaps in the same process, folds the journal and learns it.
 
 The drivers are `bridge.owner.driver` and the simulator. They feed events to `step` and carry out the effects. Between
 events they take transactions and give them back.
@@ -73,7 +73,7 @@ from .view import Show, ViewFeed
 
 
 class Owner:
-    """One attempt of a process to own or follow a partition. A stopped owner is thrown away."""
+    """One attempt of a process to own or follow a partition. A stopped owner is discarded."""
 
     def __init__(self, identity: LogIdentity, claim: bytes, rule: Rule, settings: OwnerSettings) -> None:
         self.identity = identity
@@ -91,7 +91,7 @@ class Owner:
         self.losing = LossDetector(self.fold, self.snapshots)
         self.upkeep = Upkeep(self.fold, self.snapshots, settings.alive_every_ms)
         self.duties: list[Rare] = []
-        """Operations of the owner itself for the next COMMIT."""
+        """The owner's own operations for the next COMMIT."""
         self.congested = False
         """The outbox is full. No group is handed out until the journal records acknowledgements."""
         self._journal_end = 0
@@ -116,7 +116,7 @@ class Owner:
             return [self._halt(error)]
 
     def _halt(self, error: Exception) -> Halted | Stopped:
-        """A step failed part-way, so the state may differ from the fold of the journal. Nothing is built on it."""
+        """A step failed part-way, so the state may differ from the fold of the journal. It is not used further."""
         if isinstance(error, Overtaken | Unavailable):  # Unavailable: the judge of messages could not ask the catalog
             return self._stop(f"{error}; the partition must be recovered again")
         self.phase = Phase.HALTED
@@ -126,7 +126,7 @@ class Owner:
 
     def _follow(self, event: Follow, now_ms: int) -> list[Effect]:
         self.phase = Phase.FOLLOWING
-        self.snapshots.heard(event.bounds.snapshots_end)
+        self.snapshots.note_topic_end(event.bounds.snapshots_end)
         return self.recovery.start(event.bounds) or self._journal_folded(now_ms)
 
     def _recover(self, event: Recover, now_ms: int) -> list[Effect]:
@@ -139,7 +139,7 @@ class Owner:
 
     def _journal_read(self, event: JournalRead, now_ms: int) -> list[Effect]:
         if self.phase is Phase.LEADING:
-            return [*self._judge_tail(event), *self._say_lost(now_ms)]
+            return [*self._judge_tail(event), *self._commit_lost(now_ms)]
         return self.recovery.journal_read(event) or self._journal_folded(now_ms)
 
     def _data_read(self, event: DataRead, now_ms: int) -> list[Effect]:
@@ -170,19 +170,19 @@ class Owner:
         self._journaled_to = self.fold.state.ingest_to
         self.fold.state.judged_by(self.staging.judge)
         self.trial.lead(self.recovery.data_end, now_ms)
-        self.staging.leaving.look()
+        self.staging.leaving.find()
         self.emitter.allow(self.emitter.limits())
-        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
+        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._commit_lost(now_ms), *self._show(now_ms)]
 
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
-        self.losing.heard(event.data_start)
-        return self._say_lost(now_ms) if self.losing.gone else [Feed()]
+        self.losing.note_data_start(event.data_start)
+        return self._commit_lost(now_ms) if self.losing.gone else [Feed()]
 
     def _snapshots_held(self, event: SnapshotsHeld, _now_ms: int) -> list[Effect]:
         self.snapshots.held(*event)
         return []
 
-    def _say_lost(self, now_ms: int) -> list[Effect]:
+    def _commit_lost(self, now_ms: int) -> list[Effect]:
         """If the next data is gone, commit a LOST and continue after it. Waits while another COMMIT is in flight."""
         if self.phase is not LEADING or self._in_flight is not None or not self.losing.gone:
             return []
@@ -216,14 +216,14 @@ class Owner:
 
     @property
     def committing(self) -> bool:
-        """A COMMIT is in flight, and the next one must wait."""
+        """Whether a COMMIT is in flight, so that the next one must wait."""
         return self._in_flight is not None
 
     @property
     def settled(self) -> bool:
         """Whether all finished work is in the journal, and all of its outputs are acknowledged there.
 
-        A later send on the same side then arrives behind that work, whichever way it takes (protocol.md 9c).
+        A later send on the same side then arrives after that work, whichever way it takes (protocol.md 9c).
         """
         under_way = self.committing or not self.emitter.idle or self.emitter.acknowledged()
         return not (under_way or self.trial.due or self.staging.waiting)
@@ -292,8 +292,8 @@ class Owner:
             return [self._stop("the outcome of an append to the journal is unknown")]
         if event.offset <= head.offset:
             raise PartitionHalted(
-                f"the journal of {head.where} acknowledged offset {event.offset} although {head.offset} was read: "
-                "the topic was created again or cut. Nothing further is written"
+                f"Kafka acknowledged offset {event.offset} in the journal of {head.where}, although {head.offset} was "
+                "already read: the topic was recreated or truncated. Nothing further is written"
             )
         if self.phase is Phase.CLAIMING:
             self.phase = Phase.READING_BACK
@@ -301,7 +301,7 @@ class Owner:
         flight = self._in_flight
         assert flight is not None
         if event.offset == head.offset + flight.records and event.together:
-            return [*self._committed(event.offset, event.timestamp_ms), *self._say_lost(now_ms)]
+            return [*self._committed(event.offset, event.timestamp_ms), *self._commit_lost(now_ms)]
         self._journal_end = event.offset + 1
         return [ReadJournal(head.offset + 1, self._journal_end)]
 
@@ -320,10 +320,15 @@ class Owner:
         head.offset = max(head.offset, event.next_offset - 1)
         if self._in_flight is None:
             return effects
-        if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
+        if event.next_offset < self._journal_end:  # the read was short: our record may come later
             return [ReadJournal(event.next_offset, self._journal_end)]
         # a part that was sent twice may still arrive, and complete the COMMIT
-        return [self._stop("the outcome of an append to the journal is unknown: it is not where Kafka acknowledged it")]
+        return [
+            self._stop(
+                "the outcome of an append to the journal is unknown: the record is not at the offset that Kafka "
+                "acknowledged"
+            )
+        ]
 
     def _committed(self, offset: int, timestamp_ms: int) -> list[Effect]:
         flight, self._in_flight = self._in_flight, None
@@ -365,13 +370,14 @@ class Owner:
         since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
-        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
+        # otherwise the group waits for the next commit
+        if self._in_flight is None and (self.trial.tick(now_ms) or due):
             self.waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
 
     def release(self, now_ms: int) -> list[Effect]:
-        """Give the partition back: commit what is finished, and mark that this was no crash."""
+        """Give the partition back: commit all finished work, and mark the COMMIT as a release."""
         self._releasing = True
         return self.commit(now_ms)
 
@@ -414,7 +420,7 @@ _STEPS: Final[dict[type, _Step]] = {
 
 
 class LossDetector:
-    """Finds out that the data which comes next was deleted, and makes the LOST (protocol.md section 7.7).
+    """Detects that the next data was deleted, and makes the LOST (protocol.md section 7.7).
 
     Only an owner whose CLAIM counts can say so. An owner that was overtaken also sees its data truncated, by its
     successor, but its COMMIT does not count.
@@ -425,16 +431,16 @@ class LossDetector:
         self._snapshots = snapshots
         self._data_start = 0
         self._accepted = False
-        """An operator has given up lost data, together with COMMITs that had ingested it."""
+        """Whether an operator has given up lost data, together with COMMITs that had ingested it."""
 
     def lead(self, data_start: int) -> None:
-        """The owner leads. Data below `data_start`, or below the end of data that an operator gave up, is gone."""
-        given_up = self._fold.go_on_behind()
+        """Start to lead. Data below `data_start`, or below the end of data that an operator gave up, is gone."""
+        given_up = self._fold.skip_given_up()
         self._accepted = given_up > 0
-        self.heard(max(data_start, given_up))
+        self.note_data_start(max(data_start, given_up))
 
-    def heard(self, data_start: int) -> None:
-        """The data log begins at `data_start`. If ingested data was deleted, recovery needs a new snapshot."""
+    def note_data_start(self, data_start: int) -> None:
+        """Note where the data log begins. If ingested data was deleted, recovery needs a new snapshot."""
         self._data_start = max(self._data_start, data_start)
         self._snapshots.needed_from = max(
             self._snapshots.needed_from, min(self._data_start, self._fold.state.ingest_to)
@@ -442,7 +448,7 @@ class LossDetector:
 
     @property
     def gone(self) -> bool:
-        """Data that should be read next is gone."""
+        """Whether the data to read next is gone."""
         return self._data_start > self._fold.data_to
 
     def lose(self) -> Lost:
@@ -501,7 +507,7 @@ def highest_first(owners: list[Owner]) -> Sequence[Owner]:
 
 
 def _next_level(owner: Owner) -> int:
-    """Level of the group that the owner hands out next. Entries that are not ready any more are dropped."""
+    """Level of the group that the owner hands out next. Entries that are no longer ready are dropped."""
     ready, table = owner.staging.ready, owner.fold.state.table
     while ready:
         endpoint = ready[0]

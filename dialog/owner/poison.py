@@ -1,13 +1,13 @@
-"""An owner's care for handlers that fail, or that kill their process (protocol.md section 7.1).
+"""Handlers that fail, or that kill their process: how an owner deals with them (protocol.md section 7.1).
 
-A handler that raises is counted by ATTEMPT in the next COMMIT. A handler that kills its process reports nothing. So
+An ATTEMPT in the next COMMIT counts a handler that raises. A handler that kills its process reports nothing. So
 after a CLAIM that did not follow a release the owner is careful: it hands out only groups that a TRY in its journal
 names. A TRY must count before its groups are handed out, and all of them must come back before the next TRY. The first
 TRYs name the oldest groups, as many as there are handlers; later ones name 64.
 
 When the owner dies under an open TRY, the groups of that TRY become suspects. The next owner tries each of them alone,
-before all others, once it has led for a moment. Partitions of one process take turns (`dialog.owner.settings`). An
-empty TRY ends the care when everything was tried that the dead owner may have handed out; from then on it costs
+before all others, once it has led for a moment. Partitions of one process take turns (`dialog.owner.settings`). When
+everything that the dead owner may have handed out has been tried, an empty TRY ends the care, and from then on it costs
 nothing.
 """
 
@@ -39,13 +39,13 @@ from .staging import Staging
 PAUSE_MS: Final = 50
 """Pause before a group that failed is handed out again; each further failure makes it four times as long.
 
-So a handler that fails because something else is away for a moment is not suspended, and no other group waits for it.
+So a handler that fails because another system is briefly unavailable is not suspended, and no other group waits.
 """
 PAUSE_FACTOR: Final = 4
 
 SUSPECTS_AFTER_MS: Final = 500
-"""For this time a new owner hands out other groups only. A suspect may then kill the process, and all of its groups
-wait again."""
+"""For this time a new owner hands out only other groups. Afterwards a suspect may kill the process, and all groups of
+the process wait again."""
 
 KILLED: Final = "the process of its handler died"
 """Reason of the suspension of a group that killed its owners."""
@@ -94,22 +94,22 @@ class PoisonWatch:
         """When suspects may be tried."""
         self._data_end = 0
         self._untried: dict[int, int] | None = None
-        """Level -> groups still to be tried, of those that were ready when the data up to `_data_end` was ingested;
-        None before."""
+        """Level -> number of groups still to be tried, among those that were ready when the data up to `_data_end` was
+        ingested; None before that."""
 
     @property
     def careful(self) -> bool:
-        """Groups are handed out only under a TRY."""
+        """Whether groups are handed out only under a TRY."""
         return self._staging.tried is not None
 
     @property
     def resting(self) -> bool:
-        """Some group has failed or stepped back, and is handed out again after a pause."""
+        """Whether some group has failed or stepped back, and is handed out again after a pause."""
         return bool(self._resting or self._failed or self._stepped_back)
 
     @property
     def due(self) -> bool:
-        """Whether the next COMMIT has something to say that others wait for."""
+        """Whether something waits for a record that the next COMMIT has to make."""
         return bool(self._failed or self._orders.due or self._condemned) or self._may_try()
 
     @property
@@ -149,7 +149,7 @@ class PoisonWatch:
     def fail(self, transaction: Transaction, error: str = "") -> None:
         """The handler raised: its messages wait as before, and the next COMMIT counts an attempt.
 
-        A transaction that steps back, because another one has a group that it needs, comes again and is not counted.
+        A transaction that steps back, because another one has a group that it needs, is retried and not counted.
         """
         steps_back = transaction.more is not None and transaction.more.steps_back
         for one in self._staging.locks.take_apart(transaction):
@@ -165,10 +165,10 @@ class PoisonWatch:
         self._orders.add(endpoint, order)
 
     def tick(self, now_ms: int) -> bool:
-        """Make groups ready whose pause is over. Returns `due`."""
+        """Make the groups ready whose pause is over. Returns `due`."""
         self._now_ms = now_ms
         while self._resting and self._resting[0][0] <= now_ms:
-            self._staging.let_go(heappop(self._resting)[2])
+            self._staging.discard(heappop(self._resting)[2])
         while self._stepped_back and self._stepped_back[0][0] <= now_ms:
             self._state.ready.extend(filter(self._ready, self._stepped_back.popleft()[1].members))
         return self.due
@@ -197,7 +197,7 @@ class PoisonWatch:
             self._turns.take(self, now_ms)
             self._window = [m for endpoint in chosen for m in endpoint.members if m.waits]
             rare.append(Try([member.index for member in self._window]))
-        self._staging.dropping.fill(operations)  # last: it passes over conversations that are named already
+        self._staging.dropping.fill(operations)  # last: it skips conversations that are named already
 
     def release(self, transactions: list[Transaction]) -> None:
         """The COMMIT was applied: unlock the groups of these transactions."""
@@ -248,7 +248,7 @@ class PoisonWatch:
         identity = self._state.identity
         text = (
             f"conversation {endpoint.id} of {identity.data_topic}/{identity.partition} is suspended after {attempts} "
-            f"attempts that failed; its messages wait. Mend its handler and `konverse resume {endpoint.id}`, or skip "
+            f"failed attempts; its messages wait. Fix its handler and run `konverse resume {endpoint.id}`, or skip "
             "its first message (`konverse skip`), or end it (`konverse end`)"
         )
         self._news.append(Alarm(text))
@@ -314,7 +314,7 @@ class PoisonWatch:
         return any(member.index in self._state.attempts.suspects for member in endpoint.members)
 
     def _others_ready(self) -> bool:
-        """Whether a group can be handed out that is not suspected."""
+        """Whether an unsuspected group can be handed out."""
         return any(self._ready(one) and not self._suspected(one) for one in (*self._state.ready, *self._window))
 
     def _some_ready(self) -> bool:

@@ -1,6 +1,6 @@
 """Recovers the state of a partition: restores the newest usable snapshot, then folds the journal up to its end.
 
-`SnapshotSearch` reads the snapshot topic backwards, in windows that grow. The snapshot nearest to the end of the topic
+`SnapshotSearch` reads the snapshot topic backwards, in growing windows. The snapshot nearest to the end of the topic
 may be unusable: a follower, or a process that slept, may have written it late, when the logs after its state were
 already truncated. A snapshot earlier in the topic may still be usable (M208).
 
@@ -78,7 +78,7 @@ class SnapshotSearch:
         self._ends: dict[bytes, tuple[int, SnapshotEnd]] = {}
         """Name of the snapshot -> offset and content of its first END."""
         self._wanted: bytes | None = None
-        """The snapshot whose chunks are looked for."""
+        """The snapshot whose chunks are searched for."""
         self._chunks: dict[tuple[bytes, int], tuple[int, Chunk]] = {}
         """Chunks of the last window, and of the wanted snapshot."""
         self._spoilt: set[bytes] = set()
@@ -100,7 +100,7 @@ class SnapshotSearch:
                     continue
                 if not self._data_start:
                     return None
-                self._data_start = 0  # data behind each snapshot is gone; perhaps no commit needs it
+                self._data_start = 0  # data after each snapshot is gone; perhaps no commit needs it
                 self._go_to(self._bounds.snapshots_end)
                 continue
             self._window_end = self._seen_from
@@ -109,7 +109,7 @@ class SnapshotSearch:
         return self._next, self._window_end
 
     def read(self, records: list[tuple[int, bytes]], next_offset: int) -> None:
-        """Take the records of a read. Garbage is passed over: the SHA-256 decides whether a snapshot is intact."""
+        """Take the records of a read. Garbage is skipped: the SHA-256 decides whether a snapshot is intact."""
         for offset, data in records:
             try:
                 record = decode(data)
@@ -122,7 +122,7 @@ class SnapshotSearch:
         self._next = next_offset
 
     def _go_to(self, offset: int) -> None:
-        """Go on with the records before this offset, and drop all chunks."""
+        """Continue with the records before this offset, and drop all chunks."""
         self._next = self._window_end = self._seen_from = offset
         self._chunks.clear()
 
@@ -153,7 +153,7 @@ class SnapshotSearch:
         return size
 
     def _usable(self) -> Iterator[tuple[int, SnapshotEnd]]:
-        """Snapshots of this log whose next records the logs still hold, the newest state first."""
+        """Snapshots of this log after which the logs still have all records, newest state first."""
         for offset, end in sorted(self._ends.values(), key=lambda pair: -pair[1].offset):
             reaches = self._bounds.journal_start <= end.offset + 1 and self._data_start <= end.ingest_to
             if reaches and end.snapshot not in self._spoilt and self._is_ours(end):
@@ -167,7 +167,7 @@ class SnapshotSearch:
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
-                begins_at = min(offset, *(at for at, _ in whole))  # a chunk may have come again behind the END chunk
+                begins_at = min(offset, *(at for at, _ in whole))  # a chunk may have been written again after the END
                 yield FoundSnapshot(end, data, begins_at)
 
     def _is_ours(self, end: SnapshotEnd) -> bool:
@@ -177,8 +177,8 @@ class SnapshotSearch:
             return False
         if end.fold_version > FOLD_VERSION:
             raise NewerFold(
-                f"a snapshot of {identity.data_topic}/{identity.partition} was made by rules {end.fold_version}; "
-                f"this process knows {FOLD_VERSION}: upgrade konverse"
+                f"a snapshot of {identity.data_topic}/{identity.partition} needs fold rules {end.fold_version}; "
+                f"this process has only {FOLD_VERSION}: upgrade konverse"
             )
         return True
 
@@ -190,14 +190,14 @@ class Recovery:
         self.restored: FoundSnapshot | None = None
         """The snapshot from which the state was restored."""
         self.acceptance: AcceptedLoss | None = None
-        """An operator's consent to lose data that COMMITs have ingested; None: the partition halts where such data
+        """An operator's consent to lose data that COMMITs have ingested; None: the partition halts when such data
         is gone."""
         self._fold = fold
         self._found = False
-        """The search for a snapshot is over, and the fold has a place in the journal."""
+        """Whether the search for a snapshot is over, so that the fold has a position in the journal."""
         self._search: SnapshotSearch | None = None
         self._goes_on = False
-        """It was started again: the fold is past the snapshots that it has seen."""
+        """Whether the recovery was started again: the fold is past the snapshots that it has seen."""
         self._bounds = Recover(0, 0)
         self._end = 0
         self._resume_at = 0
@@ -243,7 +243,9 @@ class Recovery:
             fold.head.restore(found.end)
             self.restored = found
         if self._bounds.journal_start > fold.head.offset + 1:
-            held = "no intact snapshot" if found is None else f"no intact snapshot behind {fold.head.offset}"
+            held = (
+                "no intact snapshot" if found is None else f"no intact snapshot after journal offset {fold.head.offset}"
+            )
             raise PartitionHalted(
                 f"the journal of {fold.head.where} begins at {self._bounds.journal_start} and there is {held}: "
                 f"its beginning was deleted. {WAY_ON}"
@@ -282,7 +284,7 @@ class Recovery:
     def _data_missing(self) -> Overtaken | PartitionHalted:
         """The error for ingested data that is gone.
 
-        Overtaken when this was started again, because a newer snapshot may cover the data; else PartitionHalted.
+        Overtaken after the recovery was started again, since a newer snapshot may cover the data; else PartitionHalted.
         """
         where, offset, identity = self._fold.head.where, self._fold.data_to, self._fold.head.identity
         if self._goes_on:
@@ -300,8 +302,8 @@ class Recovery:
         except Overtaken as error:
             if self._goes_on:
                 raise
-            raise PartitionHalted(f"{error}, and there is no intact snapshot behind that. {WAY_ON}") from None
-        fold.state.look_away()
+            raise PartitionHalted(f"{error}, and there is no intact snapshot after it. {WAY_ON}") from None
+        fold.state.discard_hints()
         if needed is not None:
             if self._bounds.data_start > fold.data_to:
                 if self.acceptance is None:

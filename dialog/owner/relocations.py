@@ -4,7 +4,7 @@
     LeavingGroups    groups that MOVE CONVERSATION has put into another partition: their members here follow (7.2)
     AlteredServices  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
 
-The fold knows RELOCATE alone. `LeavingGroups` reads the state, so any later owner continues the move. `AlteredServices`
+The fold knows only RELOCATE. `LeavingGroups` reads the state, so any later owner continues the move. `AlteredServices`
 reads the catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then
 handlers here continue to receive it.
 """
@@ -32,9 +32,9 @@ from konverse.schemas.wire.moved import encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
 
 AGAIN_PART: Final = 16
-"""A group that was too large is measured again when one in so many of its waiting messages was received."""
+"""A group that was too large is measured again when one sixteenth of its waiting messages has been received."""
 LOOK_EVERY_MS: Final = 5_000
-"""Pause between two looks at groups that could not move: a look costs as much as their messages are long."""
+"""Pause between two checks of groups that could not move: the cost of a check grows with their messages."""
 Place = Callable[[bytes], Address]
 """Returns the partition to which a group of a service belongs: one for all of its members."""
 
@@ -49,9 +49,9 @@ class Asked(NamedTuple):
 class Relocation:
     """The endpoints that are to be moved away from a partition."""
 
-    def __init__(self, state: Partition, let_go: Callable[[Endpoint], None]) -> None:
+    def __init__(self, state: Partition, free: Callable[[Endpoint], None]) -> None:
         self._state = state
-        self._let_go = let_go
+        self._free = free
         """Unlocks the group of an endpoint."""
         self._asked: list[Asked] = []
         self._too_large: dict[Endpoint, int] = {}
@@ -83,7 +83,7 @@ class Relocation:
         return True
 
     def _packed(self, members: Sequence[Endpoint], found: int = 0) -> list[bytes]:
-        """The states of these endpoints as they travel; empty when one of them must stay.
+        """The encoded states of these endpoints; empty when one of them must stay.
 
         A group moves in one COMMIT, so it stays if it has more members than a COMMIT can move. `found` endpoints move
         before it in the same COMMIT.
@@ -117,7 +117,9 @@ class Relocation:
         if state.moves.generation_of(endpoint.index) >= RELOCATION_HOPS_MAX:
             raise InvalidState(f"{name} has moved {RELOCATION_HOPS_MAX} times; begin a new dialog instead")
         if state.moves.count + len(self._asked) >= STUB_ENTRIES_MAX:
-            raise QueueFull(f"{STUB_ENTRIES_MAX} conversations have moved away from here and are not over; move later")
+            raise QueueFull(
+                f"{STUB_ENTRIES_MAX} conversations have moved away from here and are not over yet; retry later"
+            )
         if len(encode_moved(moved_of(state, endpoint))) > INSTALL_BYTES_MAX:
             raise InvalidState(f"more than {INSTALL_BYTES_MAX} bytes wait in {name}; receive some of them first")
 
@@ -135,11 +137,11 @@ class Relocation:
                 break
             members = [member for member in endpoint.members if state.table[member.index] is member]
             if any(member.clock is not None and member.clock.unsettled for member in members):
-                later.append(move)  # what leaves knows its times
+                later.append(move)  # a side with an unset timer can leave only after the timer's time is known
                 continue
             packed = self._packed(members, len(found)) if members else []
             if not packed:
-                self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
+                self._free(endpoint)  # also if the endpoint is over: members that joined meanwhile are still locked
                 continue
             for member, data in zip(members, packed, strict=True):
                 generation = state.moves.generation_of(member.index)
@@ -151,8 +153,8 @@ class Relocation:
 def found_in(state: Partition, group: bytes) -> GroupPlace | None:
     """Where to move to join a group, judged by a partition's state; None when the group has no members there.
 
-    A group that is about to leave counts as being at its destination: a conversation that came here would be left
-    alone.
+    A group that is about to leave counts as being at its destination: a conversation that moved here would be left
+    behind.
     """
     members = state.members(group)
     return GroupPlace(state.moves.leaving.get(group, state.address), members[0].service) if members else None
@@ -170,9 +172,9 @@ class LeavingGroups:
         """Look again after a pause: a group that could not move may be able to by now."""
         if self._state.moves.leaving and now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_EVERY_MS
-            self.look()
+            self.find()
 
-    def look(self) -> None:
+    def find(self) -> None:
         """Move all groups that no transaction has."""
         self._moving.forget_ended()
         for group in self._state.moves.leaving:
@@ -185,7 +187,7 @@ class LeavingGroups:
         return to is not None and state.table[endpoint.index] is endpoint and self._moving.take_along(endpoint, to)
 
     def keeps(self, endpoint: Endpoint) -> bool:
-        """Keep a group locked that would be unlocked now, if it leaves. Returns whether it is kept."""
+        """Called before a group is unlocked: keep it locked if it leaves. Returns whether it is kept."""
         group, members = endpoint.group, endpoint.members
         if group is None or group.id not in self._state.moves.leaving:
             return False
@@ -207,7 +209,7 @@ class AlteredServices:
         self._seen: Mapping[int, Arrival] = {}
         """Endpoints that had moved here before the catalog was read."""
 
-    def look(self, services: Mapping[str, Place], arrivals: Mapping[int, Arrival]) -> None:
+    def find(self, services: Mapping[str, Place], arrivals: Mapping[int, Arrival]) -> None:
         """Move the conversations of these services, unless a transaction has them.
 
         `arrivals`: endpoints that had moved here before the catalog was read.
@@ -217,7 +219,7 @@ class AlteredServices:
         self._moving.forget_ended()
         if any(terms.service in services for terms in state.terms.values()):
             for endpoint in state.live():
-                if endpoint.service in services and endpoint is endpoint.members[0]:  # once a group
+                if endpoint.service in services and endpoint is endpoint.members[0]:  # once per group
                     self.takes(endpoint)
 
     def is_new(self, endpoint: Endpoint) -> bool:

@@ -26,26 +26,26 @@ class Turns:
         self._holder: object = None
         self._since_ms = 0
         self._wanted = False
-        """Another owner has asked during this turn."""
+        """Whether another owner has asked during this turn."""
         self._last: object = None
         """The owner that gave its turn back while another one waited."""
         self._passed_ms = 0
 
-    def may(self, who: object, now_ms: int) -> bool:
-        """Whether `who` may have the next turn. Not right after its own when another owner waits."""
-        if self._holder is not None and self._holder is not who and now_ms - self._since_ms < TURN_MS:
+    def may(self, owner: object, now_ms: int) -> bool:
+        """Whether `owner` may have the next turn: not right after its own turn while another owner waits."""
+        if self._holder is not None and self._holder is not owner and now_ms - self._since_ms < TURN_MS:
             self._wanted = True
             return False
-        return who is not self._last or now_ms - self._passed_ms >= PASS_MS
+        return owner is not self._last or now_ms - self._passed_ms >= PASS_MS
 
-    def take(self, who: object, now_ms: int) -> None:
-        """Start the turn of `who`."""
-        self._holder, self._since_ms, self._wanted, self._last = who, now_ms, False, None
+    def take(self, owner: object, now_ms: int) -> None:
+        """Start the turn of `owner`."""
+        self._holder, self._since_ms, self._wanted, self._last = owner, now_ms, False, None
 
-    def give_back(self, who: object, now_ms: int) -> None:
-        """End the turn of `who`: its groups came back, or no longer belong to it."""
-        if self._holder is who:
-            self._holder, self._last, self._passed_ms = None, who if self._wanted else None, now_ms
+    def give_back(self, owner: object, now_ms: int) -> None:
+        """End the turn of `owner`: its groups came back, or no longer belong to it."""
+        if self._holder is owner:
+            self._holder, self._last, self._passed_ms = None, owner if self._wanted else None, now_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class OwnerSettings:
     """Choices of the user, and objects that the owners of a process share."""
 
     batch: int = 100
-    """Maximum of conversation groups that share one COMMIT."""
+    """Maximum number of conversation groups that share one COMMIT."""
     max_messages: int | None = None
-    """Maximum of messages of one conversation in a transaction (RECEIVE TOP n); None: no maximum."""
+    """Maximum number of messages of one conversation in a transaction (RECEIVE TOP n); None: no maximum."""
     view_interval_ms: int | None = 100
     """Minimum time between two writes of the view; None: there is no view."""
     alive_every_ms: int = TIME_LAG_MS_MAX // 2

@@ -1,11 +1,11 @@
 """When to make a snapshot of a partition, and which records may be deleted after it (I12; protocol.md section 7.5).
 
-An owner's snapshot begins with a COMMIT that is not known to count yet: only at that moment the live state is a state
+An owner's snapshot begins with a COMMIT that is not known to count yet: only at that moment is the live state a state
 of the journal. When the COMMIT is known to count, the pieces are made, one per tick, and written.
 
 A follower's state is always a state of the journal. It makes a snapshot when no other process seems to make any, and
 deletes nothing. It may lag, and then its snapshot follows newer ones in the topic. So an owner does not delete older
-snapshots because of a follower's either: it truncates journal and data, and the snapshots stay longer.
+snapshots because of a follower's snapshot either: it truncates journal and data, and keeps the snapshots longer.
 """
 
 from __future__ import annotations
@@ -128,9 +128,9 @@ class SnapshotMaker:
         """The last snapshot, or the moment when another process seems to have made one. The next one is counted from
         it."""
         self.needed_from = 0
-        """Data offset below which data is gone. A snapshot that has ingested less is of no use."""
+        """Data offset below which data is gone. A snapshot that has ingested less is useless."""
         self._gone = False
-        """The last snapshot was deleted from its topic, and what it replaces in journal and data log may be, too."""
+        """Whether the last snapshot was deleted from its topic. The log records that it replaces may be gone, too."""
         self._topic_end = -1
         self._others = False
         self.on_begin: Callable[[], None] | None = None
@@ -140,7 +140,7 @@ class SnapshotMaker:
 
     @property
     def urgent(self) -> bool:
-        """Without a new snapshot no process could recover."""
+        """Whether no process could recover without a new snapshot."""
         return self._gone or self._last.ingest_to < self.needed_from
 
     @property
@@ -154,12 +154,12 @@ class SnapshotMaker:
 
     @property
     def busy(self) -> bool:
-        """A snapshot is being made or written."""
+        """Whether a snapshot is being made or written."""
         return self._making is not None
 
     @property
     def to_be_made(self) -> bool:
-        """A snapshot has begun, and pieces of it are left to make."""
+        """Whether a snapshot has begun, and pieces of it are left to make."""
         return self._making is not None and not self._making.written
 
     def recovered(self, recovery: Recovery) -> None:
@@ -177,7 +177,7 @@ class SnapshotMaker:
         self._last, self._gone = durable, False
 
     def held(self, newest: int, start: int, end: int) -> None:
-        """The topic reached from `start` to `end` when the last snapshot began at `newest`: whether it is still there.
+        """Check that the last snapshot, which begins at `newest`, is still in its topic, which has `start` to `end`.
 
         If not, a new one is urgent, and nothing more is deleted before there are two again.
         """
@@ -191,7 +191,7 @@ class SnapshotMaker:
             )
             self._fold.journal.alarms.append(alarm)
 
-    def heard(self, topic_end: int) -> None:
+    def note_topic_end(self, topic_end: int) -> None:
         """Note where the snapshot topic ends. If it grows while this process follows, another one makes snapshots."""
         self._others = self._others or -1 < self._topic_end != topic_end
         self._topic_end = topic_end
@@ -217,7 +217,7 @@ class SnapshotMaker:
         return self.urgent and not self.busy and now_ms >= self._retry_at
 
     def due(self, journal_bytes: int, now_ms: int) -> bool:
-        """Whether a snapshot should begin with this COMMIT. `journal_bytes`: written by this process so far."""
+        """Whether a snapshot should begin with this COMMIT. `journal_bytes`: journal bytes of this process so far."""
         if self.busy or now_ms < self._retry_at:
             return False
         state, last = self._fold.state, self._last
@@ -249,7 +249,7 @@ class SnapshotMaker:
         return [AppendSnapshot(records, making.written)] if records else []
 
     def written(self, first_offset: int | None, now_ms: int) -> list[Effect]:
-        """The snapshot is durable, or its fate is unknown (None). Returns which records may be deleted now."""
+        """The snapshot is durable, or its fate is unknown (None). Returns the effect that lets records be deleted."""
         making, self._making = self._making, None
         if making is None or making.head is None or first_offset is None:
             self._retry_at = now_ms + SNAPSHOT_RETRY_MS

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from konverse.dialog.rules.groups import said
+from konverse.dialog.rules.groups import prioritize_operations
 from konverse.dialog.state.endpoint import Endpoint
-from konverse.dialog.state.partition import Judge, Partition, indices
+from konverse.dialog.state.partition import AdmissionPolicy, Partition, indices
 from konverse.dialog.state.ready import Ready, by_level
 from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.begun import NewDialog
@@ -31,7 +31,7 @@ from .settings import OwnerSettings
 
 
 class Staging:
-    """Which transactions hold which groups, and which finished ones wait for a COMMIT."""
+    """Hands out groups as transactions, and keeps the finished transactions that wait for a COMMIT."""
 
     def __init__(self, state: Partition, rule: Rule, settings: OwnerSettings) -> None:
         self.state = state
@@ -41,7 +41,7 @@ class Staging:
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
-        self.judge: Judge | None = None
+        self.judge: AdmissionPolicy | None = None
         """Decides which messages are rejected, once the owner leads; None: no message is rejected."""
         self.locks = GroupLocks(state)
         self.moving, self.leaving = self.locks.moving, self.locks.leaving
@@ -49,7 +49,7 @@ class Staging:
         self.dropping = DroppedConversations(state)
         self.size_bytes = 0
         self.several = False
-        """Some finished transaction moves conversations to other groups, or works on several groups."""
+        """Whether a finished transaction moves conversations to other groups, or works on several groups."""
         self.tried: deque[Endpoint] | None = None
         """Groups of the open TRY that were not handed out yet, while the owner is careful (`dialog.owner.poison`);
         else None."""
@@ -65,12 +65,12 @@ class Staging:
 
     @property
     def waiting(self) -> bool:
-        """Something waits for the next COMMIT."""
+        """Whether something waits for the next COMMIT."""
         return bool(self.finished or self.moving or self.dropping)
 
     @property
     def full(self) -> bool:
-        """The next COMMIT has reached its size."""
+        """Whether the next COMMIT has reached its size."""
         return len(self.finished) >= self.batch or self.size_bytes >= COMMIT_BYTES_TARGET
 
     def take(self) -> Transaction | None:
@@ -156,15 +156,15 @@ class Staging:
         """Drop the work of a transaction, and make its groups ready: the messages wait as before (behaviour 74)."""
         for one in self.locks.take_apart(transaction):
             self.out -= 1
-            self.let_go(one)
+            self.discard(one)
 
-    def let_go(self, transaction: Transaction) -> None:
+    def discard(self, transaction: Transaction) -> None:
         """Drop the work of a transaction, and make its group ready."""
         transaction.clear()
         self.locks.free(transaction.dialog)
 
     def merge(self) -> tuple[CommitOperations, list[Transaction]]:
-        """The operations of the next COMMIT, and the transactions to `release` when it was applied."""
+        """The operations of the next COMMIT, and the transactions to `release` after it was applied."""
         finished = self._next_commit()
         several = self.several
         if several:
@@ -191,7 +191,7 @@ class Staging:
                 operations.rare += does.moves
         operations.rare += self.moving.operations()
         if self.state.unsaid or operations.begins:
-            operations.rare[:0] = said(self.state, operations.begins)
+            operations.rare[:0] = prioritize_operations(self.state, operations.begins)
         return operations, finished
 
     def _spread(self, finished: list[Transaction]) -> list[Transaction]:
@@ -231,7 +231,7 @@ class Staging:
         return any(self._discarded(one) or self.locks.is_in_the_way(one) for one in family(transaction))
 
     def _discarded(self, transaction: Transaction) -> bool:
-        """Whether an endpoint that it works on has ended or is forgotten, as by a session's END (M30)."""
+        """Whether an endpoint that it works on has ended or is forgotten, for example by a session's END (M30)."""
         table = self.state.table
         touched = {
             *transaction.received,

@@ -1,9 +1,9 @@
-"""Duties of an owner that fall due with time: signs of life, timers and lifetimes, pruning (protocol.md section 5).
+"""Duties of an owner that fall due with time: heartbeats, timers and lifetimes, pruning (protocol.md section 5).
 
 Data is judged by the partition's time, which is the journal's. That time must be recent: an owner with nothing to
-commit commits now and then, and one that slept commits before it ingests. It commits even more often than that
-requires, because readers take the owner of a silent journal for dead (M83). The owner's own clock only decides when to
-write.
+commit appends an empty COMMIT from time to time, and one that slept commits before it ingests. It commits even more
+often than that requires, because readers take the owner of a silent journal for dead (M83). The owner's own clock only
+decides when to write.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Upkeep:
         self._made_ms = 0
         """When the last journal record was made, by this process's clock."""
         self._as_of_ms = 0
-        """When the journal record was made by whose time data is judged, by this process's clock."""
+        """When the journal record whose time judges the data was made, by this process's clock."""
         self._verified_ms: int | None = None
-        """The partition's time when the end of the data log was asked for; None: no question is open."""
+        """The partition's time when the end of the data log was asked for; None: no request is open."""
         self._data_end: int | None = None
         """The end of the data log that was returned; None: no answer yet."""
 
@@ -51,7 +51,7 @@ class Upkeep:
         return now_ms - self._as_of_ms > TIME_LAG_MS_MAX
 
     def due(self, now_ms: int) -> bool:
-        """Whether a COMMIT is due, even an empty one: a sign of life, a timer, or a snapshot that must begin."""
+        """Whether a COMMIT is due, even an empty one: for a heartbeat, a timer, or a snapshot that must begin."""
         silent_ms = now_ms - self._made_ms
         late = silent_ms > self._alive_every_ms or now_ms - self._as_of_ms > TIME_LAG_MS_MAX // 2
         return late or self._snapshots.overdue(now_ms) or self._rings(silent_ms)
@@ -73,7 +73,7 @@ class Upkeep:
             self._verified_ms = self._data_end = None
 
     def go_on(self) -> list[Effect]:
-        """When a PRUNE is due, ask where the data log ends: all records below must be ingested before it (M126)."""
+        """When a PRUNE is due, ask where the data log ends: all data below must be ingested before the PRUNE (M126)."""
         now_ms, floor_ms = self._fold.head.now_ms, self._fold.state.floor_ms
         if self._verified_ms is not None or now_ms - floor_ms < WRITER_HORIZON_MS + PRUNE_EVERY_MS:
             return []

@@ -61,7 +61,7 @@ class Show(NamedTuple):
     open: int
     """Number of endpoints that live."""
     whole: bool
-    """`rows` has all endpoints: everything else in the view is stale."""
+    """Whether `rows` has all endpoints, so that everything else in the view is stale."""
 
 
 def field_of(endpoint: Endpoint) -> bytes:
@@ -117,7 +117,7 @@ def unpack(field: bytes, value: bytes) -> ViewRow:
             bool(attempts & 1),
         )
     except (ValueError, IndexError) as error:
-        raise MalformedRecord("a row of the view that is not one") from error
+        raise MalformedRecord("a malformed row of the view") from error
 
 
 class ViewFeed:

@@ -12,11 +12,17 @@ from konverse.schemas.limits import POOL_ASTRAY_MS, POOL_KEY_ENTRIES_MAX
 Kept = TypeVar("Kept")
 
 Way = tuple[Target, ...]
-"""Targets to which redirections led from the pool's own service; messages go to the last. Empty: none."""
+"""Path of redirections: the targets to which routers redirected in turn; messages go to the last. Empty: none."""
 
 
 class Stage(Enum):
-    """Stage of a pooled conversation; `dialog.pool.pool` explains them."""
+    """Stage of a pooled conversation; `dialog.pool.pool` explains them.
+
+    OPEN            -> CLOSING  recycled: EndOfStream and FIN are sent
+    OPEN, CLOSING   -> BROKEN   the target ends or fails it early
+    CLOSING, BROKEN -> OVER     this side has ended it
+    any             -> OVER     home does not know it any more
+    """
 
     OPEN = "open"
     CLOSING = "closing"
@@ -28,7 +34,8 @@ class PoolPlace:
     """The owner of one open conversation: a key, a session, or one of the n of a pool."""
 
     __slots__ = (
-        "again_ms", "astray", "awaits", "behind", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
+        "again_ms", "astray", "awaits", "current", "group", "living", "noticed", "resends_pending", "used_ms", "way",
+        "way_ms",
     )  # fmt: skip
 
     def __init__(self, group: bytes) -> None:
@@ -37,20 +44,20 @@ class PoolPlace:
         self.current: Pooled | None = None
         self.awaits: list[Pooled] = []
         """Conversations that ended and whose messages go first: one, or several that were redirected together."""
-        self.behind = False
-        """A bounced message goes first, and there was no room for it yet."""
+        self.resends_pending = False
+        """Bounced messages have to be sent again before anything new."""
         self.living: list[Pooled] = []
         """Its conversations that are not over, oldest first."""
         self.used_ms = 0
         """When it was last found in use."""
         self.noticed = 0
-        """Messages that its conversation had sent by then."""
+        """Number of messages that its conversation had sent when it was last found in use."""
         self.way: Way = ()
         """Way of the conversations that it begins (behaviour 233)."""
         self.way_ms = 0
         """When `way` was set."""
         self.astray: str | None = None
-        """Why its last redirection leads nowhere: bounced messages stay in the mailbox. None if it does not."""
+        """Why its last redirection leads nowhere, so that bounced messages stay in the mailbox. None if it does not."""
         self.again_ms = 0
         """When to try the pool's own service again."""
 
@@ -64,12 +71,12 @@ class PoolPlace:
     @property
     def waits(self) -> bool:
         """Whether new messages wait because others go first, or may have to."""
-        return self.behind or bool(self.awaits)
+        return self.resends_pending or bool(self.awaits)
 
     @property
     def has_more(self) -> bool:
         """Whether a conversation is not over, or a bounced message was not sent again."""
-        return bool(self.living) or self.behind or self.astray is not None
+        return bool(self.living) or self.resends_pending or self.astray is not None
 
 
 class Pooled:
@@ -92,7 +99,7 @@ class Pooled:
         self.since_ms = now_ms
         """When it entered this stage."""
         self.due = False
-        """It should be recycled, and could not be yet."""
+        """It should have been recycled, but could not be yet."""
         self.ended = False
         """Its target has ended it."""
         self.unread = False
@@ -148,7 +155,7 @@ class GiveUp(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Effect: confirm bounced messages that nobody needs: EndOfStream, and notes of redirections."""
+    """Effect: confirm bounced messages that are not needed: EndOfStream, and notes of redirections."""
 
     place: PoolPlace
     bounced: list[Bounced]
@@ -185,11 +192,11 @@ class HomeSide(NamedTuple):
     """A conversation in the state of its home."""
 
     over: bool = False
-    """Home has heard its BEGIN and has no endpoint any more."""
+    """Home has no endpoint for it any more, or its BEGIN was lost."""
     ended: bool = False
     """The target has ended it."""
     finished: bool = False
-    """This side has ended or sent FIN, perhaps by home itself: the target receives nothing more of it."""
+    """This side has ended or sent FIN, perhaps home on its own: the target receives nothing more from it."""
     answered: bool = False
     """The target has answered this session's FIN: each of its messages was received or has come back."""
     code: int | None = None
@@ -216,7 +223,7 @@ class PoolStatistics(NamedTuple):
 
 
 def keep_latest(table: dict[bytes, Kept], conversation: bytes, what: Kept) -> None:
-    """Add an entry; the oldest goes when there are POOL_KEY_ENTRIES_MAX."""
+    """Add an entry; the oldest is dropped when there are POOL_KEY_ENTRIES_MAX."""
     if len(table) >= POOL_KEY_ENTRIES_MAX:
         del table[next(iter(table))]
     table[conversation] = what

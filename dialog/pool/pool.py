@@ -3,23 +3,24 @@
 Source: Service Broker's pattern of reused and recycled conversations (behaviours 224 to 229), protocol.md section 6.
 
 Two rules. A place (a key, a session, or one of n) has at most one open conversation, and all its conversations are in
-one conversation group. So they have one home, which can send on one conversation what came back from another. And
-bounced messages go first: when a conversation ended while it was in use, the place sends nothing new before each of its
-messages has a verdict, or the target was silent for POOL_VERDICT_MS_MAX.
+one conversation group. So they have one home, which can send on one conversation the messages that came back from
+another. And bounced messages go first: when a conversation ended while it was in use, the place sends nothing new until
+each of its messages has a verdict (it was received, or has come back), or POOL_VERDICT_MS_MAX is over.
 
     OPEN      takes messages
-    CLOSING   EndOfStream and FIN were sent; the target ends it, then this side. If its timer may have been due before,
+    CLOSING   EndOfStream and FIN were sent; the target ends it, then this side. If its timer may have fired before,
               home may have sent FIN earlier, and messages sent since come back: the place waits for these, too
     BROKEN    the target has ended or failed it; undelivered messages come back, then this side ends it
     OVER      this side has ended it, or its home does not know it any more
 
 Resending (`in_order`). Messages that came back from one conversation are redirected to the next. That one may end too,
-before home has heard of every REDIRECT. The rest stays in the mailbox, in front of the redirected messages, which come
-back only then. So a conversation to which messages were redirected got these first, and behind all of them the messages
-of its own session.
+before home has ingested every REDIRECT. Then the messages not yet redirected are in the mailbox in front of the
+redirected ones, which come back later. They were sent in another order: first the redirected messages, then those not
+yet redirected, and last the messages that the next conversation got from its own session.
 
-Redirection. A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the
-place goes where the note says, for as long as a conversation is used. Then the pool's own service is asked again.
+Redirection. A target that redirects a conversation sends a note that names another target, and gives all messages back
+(behaviour 233). From then on the place sends to that target, for as long as one conversation may be used
+(`max_age_ms`). Then it tries the pool's own service again.
 
 Nothing here waits, and nothing here is thread-safe: events are calls, `now_ms` is an argument, effects are returned.
 Drivers: `bridge.client.pool` and the simulator.
@@ -34,6 +35,7 @@ from itertools import islice
 from typing import Final
 
 from konverse.dialog.state.mailbox import Bounced
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import KonverseError, QueueFull
 from konverse.schemas.identifiers import mark_of
 from konverse.schemas.limits import (
@@ -68,14 +70,14 @@ from .recycling import RESENT
 
 NEVER_MS: Final = 2**62
 Follow = Callable[[Way, bytes], Way]
-"""`follow(way, note)`: the way, extended by the note's target. Raises KonverseError when that leads nowhere."""
+"""`follow(way, note)`: the way, extended by the note's target. Raises KonverseError when that cannot be followed."""
 
 
 class PoolState:
     """The places of one pool."""
 
     def __init__(self, *, max_age_ms: int, timer_ms: int | None, end_of_stream: str, follow: Follow) -> None:
-        """`timer_ms`: timer of each conversation at its home, in case its sender does not recycle it; None: none."""
+        """`timer_ms`: timer of each conversation at its home, if its sender does not recycle it; None: no timer."""
         self.max_age_ms = max_age_ms
         self._rings_after_ms = NEVER_MS if timer_ms is None else (max_age_ms + timer_ms) // 2  # clocks differ
         self.end_of_stream = end_of_stream
@@ -84,28 +86,29 @@ class PoolState:
         self.places: dict[bytes, PoolPlace] = {}
         """Mark of the group -> place."""
         self.evicted: dict[bytes, PoolPlace] = {}
-        """Mark -> place that had to make room, until all its conversations are over."""
+        """Mark -> place that was removed to make room; kept until all its conversations are over."""
         self.known: dict[bytes, Pooled] = {}
-        """Conversations that are not over; those asked about last stand last."""
+        """Conversations that are not over; `unfinished` moves those that it returns to the end."""
         self.closing = 0
         """Number of conversations in `known` that are not open."""
         self.astray: dict[bytes, PoolPlace] = {}
         """Mark -> place whose redirection leads nowhere."""
-        self.behind: dict[bytes, PoolPlace] = {}
-        """Mark -> place for whose bounced messages there was no room."""
+        self.resends_pending: dict[bytes, PoolPlace] = {}
+        """Mark -> place with bounced messages that must be sent again before anything new."""
         self._codes: dict[bytes, int] = {}
         """Error codes of conversations that are over; their messages may still come back."""
         self._ways: dict[bytes, Way] = {}
-        """Ways of conversations that are over and had been redirected."""
+        """Way of each conversation that is over and was begun after a redirection."""
         self._noted: dict[bytes, None] = {}
-        """Conversations whose note was handled; home shows the note again until it hears that."""
+        """Conversations whose note was handled. Home reports a note again until it has ingested its CONFIRM."""
 
     # ------------------------------------------------------------------------------------------------------- calls
 
     def place(self, group: bytes, now_ms: int) -> tuple[PoolPlace, list[Effect]]:
         """The place of a group. When there are too many places, those unused for longest are recycled to make room.
 
-        Raises QueueFull when targets have not ended what was recycled before, or too many places have messages waiting.
+        Raises QueueFull when targets have not ended the conversations that were recycled before, or when too many
+        evicted places still have messages to resend.
         """
         mark = mark_of(group)
         known = self.places.get(mark)
@@ -118,10 +121,12 @@ class PoolState:
 
     def _evict(self) -> list[Effect]:
         if len(self.evicted) >= POOL_CLOSING_ENTRIES_MAX:
-            raise QueueFull(f"the pool has {len(self.evicted)} keys whose messages wait; see `pool.undelivered`")
+            waiting = counted(len(self.evicted), "key whose messages wait", "keys whose messages wait")
+            raise QueueFull(f"the pool has {waiting}; see `pool.undelivered`")
         if not self.may_recycle:
             raise QueueFull(
-                f"the pool has {len(self.places)} conversations, and {self.closing} that their targets have not ended "
+                f"the pool has {counted(len(self.places), 'conversation')}, and "
+                f"{counted(self.closing, 'that its target has not ended', 'that their targets have not ended')} "
                 f"yet, although {self.end_of_stream!r} was sent. Let a reader of the target answer it with `end`; "
                 "try again"
             )
@@ -140,7 +145,7 @@ class PoolState:
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.adopted = adopted
-        if not adopted:  # when an adopted conversation's timer was set is not known
+        if not adopted:  # it is not known when an adopted conversation's timer was set
             pooled.rings_ms += self._rings_after_ms
         place.used_ms, place.noticed = now_ms, 0
         self._lives(place, pooled)
@@ -154,27 +159,27 @@ class PoolState:
         return place.way
 
     def stray(self, place: PoolPlace, reason: str, now_ms: int) -> None:
-        """Note that the place has nowhere to go, and why."""
+        """Note that the redirection of the place leads nowhere, and why."""
         place.astray, place.again_ms, place.way = reason, now_ms + POOL_ASTRAY_MS, ()
         self.astray[mark_of(place.group)] = place
 
     def try_again(self, place: PoolPlace) -> None:
-        """What its home gives back next goes to the pool's own service. Call `let_pass` afterwards."""
+        """Have the place's bounced messages go to the pool's own service again. Call `allow_sends` afterwards."""
         place.astray = None
         self.astray.pop(mark_of(place.group), None)
 
-    def hold(self, place: PoolPlace) -> None:
-        """There was no room for a bounced message of the place; nothing may overtake it."""
-        place.behind, self.behind[mark_of(place.group)] = True, place
+    def hold_sends(self, place: PoolPlace) -> None:
+        """The place has bounced messages to send again, and no new message may overtake them."""
+        place.resends_pending, self.resends_pending[mark_of(place.group)] = True, place
 
-    def go_past(self, place: PoolPlace) -> None:
-        """The bounced messages of the place were sent again, or are gone."""
-        place.behind = False
-        self.behind.pop(mark_of(place.group), None)
-        self.let_pass(place)
+    def resume_sends(self, place: PoolPlace) -> None:
+        """The bounced messages of the place were sent again, or are gone: new ones may follow."""
+        place.resends_pending = False
+        self.resends_pending.pop(mark_of(place.group), None)
+        self.allow_sends(place)
 
     def closes(self, place: PoolPlace, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
-        """Take in a conversation that another process recycled or left over: its target has `ended` it or will."""
+        """Take over a conversation that another process recycled or left open: its target has `ended` it or will."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage, pooled.ended, pooled.adopted = Stage.BROKEN if ended else Stage.CLOSING, ended, True
         self._lives(place, pooled)
@@ -198,7 +203,7 @@ class PoolState:
         return self.closing < POOL_CLOSING_ENTRIES_MAX
 
     def recycled(self, pooled: Pooled, now_ms: int, *, used: bool = True) -> None:
-        """EndOfStream and FIN were sent on it. If its timer was due, those of its home may stand before them."""
+        """EndOfStream and FIN were sent on it. If its timer was due, home may have sent its own before them."""
         if pooled.stage is Stage.OPEN:
             if used and now_ms >= pooled.rings_ms:
                 pooled.place.awaits.append(pooled)
@@ -224,7 +229,7 @@ class PoolState:
     # -------------------------------------------------------------------------------------------------------- news
 
     def broken(self, conversation: bytes, code: int | None, now_ms: int) -> list[Effect]:
-        """The target has ended it, with an Error or (code 0) without. None: this process has not read why."""
+        """The target has ended it: with the Error `code`, or without Error (0). None: this process does not know."""
         pooled = self.known.get(conversation)
         if pooled is None:
             return []
@@ -238,10 +243,10 @@ class PoolState:
         pooled = self.known.get(conversation)
         return self._over(pooled) if pooled is not None else []
 
-    def home_says(
+    def read_home(
         self, standings: Iterable[tuple[Pooled, HomeSide]], bounced: Iterable[Bounced], now_ms: int
     ) -> list[Effect]:
-        """News of a home: the standings of some conversations, and its bounced messages, both from one state."""
+        """Take a home's report: the standings of some conversations and the bounced messages, both from one state."""
         living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]
         for pooled, standing in living:
             pooled.ended = pooled.ended or standing.ended
@@ -260,7 +265,7 @@ class PoolState:
             elif pooled.stage is Stage.BROKEN and not standing.answered:
                 effects.append(AskVerdict(pooled))  # FIN may have had to wait for other records
             if standing.answered and pooled.stage is Stage.CLOSING:
-                self._let_go(pooled)
+                self._release(pooled)
             elif standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
                 effects += self._judged(pooled, now_ms)
         return [*notes, *self._returned(returned, senders), *effects]
@@ -282,7 +287,8 @@ class PoolState:
     ) -> list[Effect]:
         """Effects for bounced messages, in their order, including those of conversations that are no longer known.
 
-        For a redirected place nothing is sent again before all has come back: its conversations may have several ways.
+        For a redirected place nothing is sent again until all messages have come back, because its conversations may
+        have different ways.
         """
         resent: dict[PoolPlace, list[Bounced]] = {}
         given_up: dict[tuple[PoolPlace, int], list[Bounced]] = {}
@@ -305,11 +311,11 @@ class PoolState:
         ]
 
     def _redirected(self, place: PoolPlace, note: Bounced, now_ms: int) -> list[Effect]:
-        """Follow a note: the place's messages go where the router says, and so do all later ones.
+        """Follow a note: the place's messages go to the target that the router names, and so do all later ones.
 
         A note is ignored if its conversation began before the place got its present way. Several conversations may have
-        gone to the same router, which redirects them all. So none of them takes more messages, and what comes back from
-        each goes first.
+        gone to the same router, which redirects them all. So none of them takes more messages, and messages that come
+        back from any of them go first.
         """
         pooled = self.known.get(note.conversation)
         way = pooled.way if pooled is not None else self._ways.get(note.conversation, ())
@@ -343,11 +349,11 @@ class PoolState:
                 if pooled.stage is Stage.BROKEN:
                     effects += self._judged(pooled, now_ms)
                 else:
-                    self._let_go(pooled)
+                    self._release(pooled)
         return effects
 
     def unfinished(self, limit: int) -> list[Pooled]:
-        """At most `limit` closing or broken conversations, in rotation, since targets that are away say nothing."""
+        """At most `limit` closing or broken conversations, in rotation, because absent targets never answer."""
         if not self.closing:
             return []
         found = list(islice((one for one in self.known.values() if one.stage is not Stage.OPEN), limit))
@@ -374,18 +380,18 @@ class PoolState:
         return [AskVerdict(pooled)]
 
     def _judged(self, pooled: Pooled, now_ms: int) -> list[Effect]:
-        """Each of its messages was received or has come back, or the wait for that is over."""
-        self._let_go(pooled)
+        """Each of its messages was received or has come back, or the time to wait for that is over."""
+        self._release(pooled)
         if not pooled.ended:
             pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
             return []
         return [] if pooled.unread else [EndSide(pooled), *self._over(pooled)]
 
-    def _let_go(self, pooled: Pooled) -> None:
+    def _release(self, pooled: Pooled) -> None:
         if pooled in pooled.place.awaits:
             pooled.place.awaits.remove(pooled)
 
-    def let_pass(self, place: PoolPlace) -> None:
+    def allow_sends(self, place: PoolPlace) -> None:
         """Forget an evicted place that has nothing left."""
         if not place.has_more:
             self.evicted.pop(mark_of(place.group), None)
@@ -396,10 +402,10 @@ class PoolState:
         was_open = pooled.stage is Stage.OPEN
         self._leave(pooled, Stage.OVER, pooled.since_ms)
         self.closing -= 1
-        self._let_go(pooled)
+        self._release(pooled)
         del self.known[pooled.conversation]
         pooled.place.living.remove(pooled)
-        self.let_pass(pooled.place)
+        self.allow_sends(pooled.place)
         if was_open:
             self.count(replaced=1)
         if pooled.way:
@@ -440,7 +446,7 @@ def _rank_of_unknown(
     of_each: Mapping[bytes, Sequence[Bounced]],
     senders: Mapping[bytes, Pooled | None],
 ) -> float:
-    """In front of all others, since it is over; but behind one that was adopted from the same session."""
+    """Rank of a conversation without an entry: before all others, but after one adopted from the same session."""
     adopted = [
         rank
         for conversation, rank in ranks.items()

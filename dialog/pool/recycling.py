@@ -1,7 +1,7 @@
-"""Recycling: how a pooled conversation is closed. EndOfStream, the target ends its side, the initiator ends the other.
+"""Recycling: how a pooled conversation is closed. EndOfStream is sent, the target ends its side, then the initiator.
 
-FIN stands directly behind EndOfStream in the same log, so nothing of that side is received behind it, whoever sends
-(protocol.md section 6). Service Broker's original needs locks for that, taken in a fixed order (behaviour 227). A
+FIN follows EndOfStream directly in the same log, so nothing is received from that side after it, whichever process
+sends (protocol.md section 6). Service Broker's original needs locks for that, taken in a fixed order (behaviour 227). A
 message that came too late is in the mailbox at the conversation's home, and is sent again on the next conversation of
 its place.
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.dialog.session.dialogs import DialogState
-from konverse.dialog.session.lanes import heard, lost
+from konverse.dialog.session.lanes import has_ingested, lost
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.errors import (
     MalformedRecord,
@@ -84,7 +84,7 @@ def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | No
 
     Returns nothing while other records must go first; call it again. Redirected messages, which home has sent, need a
     verdict too. `end_of_stream` goes before FIN when home has closed the dialog as well and the target may not have
-    heard that: only the first of two FINs counts, so the target might never receive EndOfStream. Raises QueueFull.
+    received that: only the first of two FINs takes effect, so the target might never get EndOfStream. Raises QueueFull.
     """
     session.check_over()
     dialog.go_along()
@@ -106,7 +106,7 @@ def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Hom
     endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
     if endpoint is None:
         moved, begun = (Role.INITIATOR, dialog.conversation) in home.moves.stubs, (dialog.home, dialog.begun_at)
-        return HomeSide(over=not moved and (heard(home, *begun) or lost(home, *begun)))
+        return HomeSide(over=not moved and (has_ingested(home, *begun) or lost(home, *begun)))
     finished, error = endpoint.finished, endpoint.error
     return HomeSide(
         ended=endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR),
@@ -135,8 +135,8 @@ def _may_speak(home: Partition, writer: bytes) -> bool:
     return time_of_writer(writer) is not None and known is not None and known.closed_at is None
 
 
-class Left(NamedTuple):
-    """Conversations of some groups that other processes have left."""
+class LeftConversation(NamedTuple):
+    """Unfinished conversations of some groups that other processes have left behind."""
 
     conversations: list[bytes]
     """Conversations that exist, or from which messages came back."""
@@ -148,15 +148,15 @@ class Left(NamedTuple):
     """Existing conversation -> service of its target, which may be that of a redirection."""
 
 
-def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
-    """What other processes have left of a pool's groups, from the state of their home."""
+def left_behind(home: Partition, groups: Collection[bytes]) -> LeftConversation:
+    """The conversations of a pool's groups that other processes have left behind, from the state of their home."""
     marks = {mark_of(group) for group in groups}
     bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) in marks]
     living = [one for group in groups for one in home.members(group) if one.role is Role.INITIATOR]
     codes = {one.conversation: first_code(*_said_by(one.error[2] or b"")) for one in living if one.error is not None}
     found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
     services = {one.conversation: one.far_service for one in living}
-    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes, services)
+    return LeftConversation(list(found), list(dict.fromkeys(one.session for one in bounced)), codes, services)
 
 
 def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
@@ -196,12 +196,12 @@ def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell:
 def answer(
     transaction: Transaction, messages: Iterable[Message], keeps: Callable[[Farewell], bool]
 ) -> tuple[list[Message], list[Farewell]]:
-    """Handle the system messages of pooled conversations, like the original's activated procedure (behaviour 226).
+    """Handle the system messages of pooled conversations, as Service Broker's activated procedure does (behaviour 226).
 
     DialogTimer: send EndOfStream. EndDialog and Error: END, unless the sender `keeps` the conversation, to end it after
-    undelivered messages have come back (229). A sender in another process may want the same. So the end is left to it
-    for POOL_PATIENCE_MS, unless the target has answered its FIN: then nothing is in flight. Returns the messages that
-    do not concern pools, and the farewells.
+    undelivered messages have come back (229). A sender in another process may want the same. So it gets
+    POOL_PATIENCE_MS to end the conversation, unless the target has answered its FIN: then nothing is in flight. Returns
+    the messages that do not concern pools, and the farewells.
     """
     rest: list[Message] = []
     farewells: list[Farewell] = []
@@ -232,7 +232,7 @@ def _farewell(dialog: Endpoint, code: int = 0, description: str = "") -> Farewel
 
 
 def _end_waits(dialog: Endpoint) -> bool:
-    """Whether the end by the target waits behind the DialogTimer: it decides, when it is received."""
+    """Whether the target's end waits to be received after the DialogTimer; the timer is then ignored."""
     return dialog.error is not None or (bool(dialog.queue) and dialog.queue[-1][1] == END_DIALOG)
 
 
@@ -253,7 +253,7 @@ def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
 def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell], bool]) -> bool:
     """The timer of a pooled conversation fired: its sender has not recycled it, so home does. True: this side must end.
 
-    Home sends EndOfStream and FIN, and sets the timer again until the target has ended. This side ends by itself when
+    Home sends EndOfStream and FIN, and sets the timer again until the target has ended. This side ends at once when
     nothing ever reached the target: the sender died after its BEGIN, and the answer to FIN names no writer.
 
     Unless the sender `keeps` the conversation, this side also ends when EndOfStream is no longer in the contract, since
@@ -271,7 +271,7 @@ def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell],
 
 
 def _close_stream(transaction: Transaction, dialog: Endpoint) -> bool:
-    """EndOfStream and FIN. False when its message type is not known, or not in the contract any more."""
+    """Send EndOfStream and FIN. False when its message type is not known, or not in the contract any more."""
     end_of_stream = dialog.clock.end_of_stream if dialog.clock is not None else None
     if end_of_stream is None:
         return False
@@ -284,7 +284,7 @@ def _close_stream(transaction: Transaction, dialog: Endpoint) -> bool:
 
 
 def _said_by(body: bytes) -> tuple[int, str]:
-    """Code and description of an Error. A stranger may have written a body that is no Error document."""
+    """Code and description of an Error. A stranger may have written a body that is not an Error document."""
     try:
         return read_error(body)
     except MalformedRecord as error:

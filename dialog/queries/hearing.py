@@ -1,8 +1,8 @@
-"""News for a session from the homes of its dialogs: ends of peers (protocol.md 9c), and its own id (section 5)."""
+"""Reports to a session from the homes of its dialogs: ends of peers (protocol.md 9c), and its own id (section 5)."""
 
 from __future__ import annotations
 
-from konverse.dialog.session.lanes import heard
+from konverse.dialog.session.lanes import has_ingested
 from konverse.dialog.session.rotation import concerns
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.endpoint import Endpoint
@@ -15,23 +15,23 @@ from konverse.schemas.wire.records import BounceReason, Notice, WriterClosed
 def on_peer_ended(session: Session, home: Partition, endpoint: Endpoint) -> None:
     """The peer of an endpoint has ended: refuse sends on the session's dialog, if the endpoint belongs to it.
 
-    A conversation id may be used again. News from a home that has not heard the BEGIN is about an earlier dialog.
+    A report from a home that has not ingested this session's BEGIN concerns another session's dialog of the same id.
     """
     dialog = session.dialogs.get(endpoint.conversation)
     if endpoint.role is not Role.INITIATOR or dialog is None:
         return
-    # begun_at < 0: begun in a transaction, without a BEGIN of its own; an arrival heard the BEGIN where it lived before
-    begun = dialog.begun_at < 0 or heard(home, dialog.home, dialog.begun_at)
+    # begun_at < 0: begun in a transaction, without a BEGIN of its own. A moved endpoint got BEGIN at its earlier place
+    begun = dialog.begun_at < 0 or has_ingested(home, dialog.home, dialog.begun_at)
     arrived = endpoint.index in home.moves.arrivals and endpoint.opener == dialog.opener
     if begun or arrived:
         session.ended_by_peer(endpoint.conversation)
 
 
 def on_id_news(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
-    """Whether a destination no longer hears the session under its present id, so that it needs a new one.
+    """Whether a destination accepts nothing more under the session's present id, so that the session needs a new one.
 
-    Another process has closed the id there, or records of it are missing from the log. The next id asks how many
-    records were received.
+    Another process has closed the id there, or records of it are missing from the log. Under its next id the session
+    asks how many records were received.
     """
     if session.closing or session.over is not None:
         return False

@@ -1,7 +1,7 @@
 """Conversation groups between two partitions: they have left one and have not arrived in the other.
 
-An INSTALL names the group of its endpoint. It stands in the outbox of the partition that was left until the next
-partition has it, and there in the data log until a COMMIT has ingested it.
+An INSTALL names the group of its endpoint. It is in the outbox of the old partition until the new one has it, and then
+in the new one's data log until a COMMIT has ingested it.
 """
 
 from __future__ import annotations

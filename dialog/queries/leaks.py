@@ -56,10 +56,11 @@ class Cause(Enum):
     NOT_ENDED = "not ended"
     """This side has received the peer's end, and was not ended."""
     FIRE_AND_FORGET = "fire and forget"
-    """The same at a target that never sent anything."""
+    """As NOT_ENDED, at a target that never sent anything."""
     END_NOT_PASSED_ON = "end not passed on"
     """The peer has ended, and this side does not know it: the peer's partition has no owner."""
     PEER_GONE = "peer gone"
+    """The peer has no endpoint any more."""
     NEVER_ANSWERED = "never answered"
     """It was begun, and has no target."""
     SILENT = "silent"
@@ -69,7 +70,7 @@ class Cause(Enum):
 def side_of(endpoint: Endpoint) -> SideFacts:
     """The facts about the side of an endpoint."""
     queue, clock = endpoint.queue, endpoint.clock
-    ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted behind it
+    ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted after it
     return SideFacts(
         endpoint.conversation,
         endpoint.role,
@@ -105,8 +106,8 @@ def worked_on(operations: CommitOperations) -> set[int]:
 def cause_of(side: SideFacts, peer: SideFacts | None) -> Cause | None:
     """Why a side is forgotten, given that nothing has happened on its conversation for long; None when it is not.
 
-    `peer` is None when the other side has no endpoint. A side with waiting messages is not forgotten, unless one of
-    them says that the conversation is over: `konverse why` tells what keeps it. Nor is a suspended side, which
+    `peer` is None when the other side has no endpoint. A side with waiting messages is not forgotten, unless an
+    EndDialog or Error is among them; `konverse why` tells what delays it. Nor is a suspended side, which
     `konverse suspended` shows.
     """
     if side.suspended:
@@ -124,7 +125,7 @@ def cause_of(side: SideFacts, peer: SideFacts | None) -> Cause | None:
 
 
 def _cause_of_open(side: SideFacts, peer: SideFacts | None) -> Cause | None:
-    """The same for a side that may send, without waiting messages and without a timer."""
+    """As `cause_of`, for a side that may send and has no waiting messages and no timer."""
     if side.expires_ms != NO_TIME:
         return None  # it fails by itself
     if peer is None:
@@ -150,7 +151,7 @@ def explained(side: SideFacts, cause: Cause) -> tuple[str, str]:
             far=side.far_service,
             over="It has failed" if failed else "The other side has ended",
             word="Error" if failed else "EndDialog",
-            unread=f", behind {_messages(side.unread)}" if side.unread else "",
+            unread=f", after {_messages(side.unread)}" if side.unread else "",
         ),
         _REMEDY[cause].format(service=side.service, far=side.far_service, word="Error" if failed else "EndDialog"),
     )
@@ -161,11 +162,11 @@ def _messages(number: int) -> str:
 
 
 _WHY: Final = {
-    Cause.END_UNREAD: "{over}, and its {word} waits for service {service!r}, which does not receive{unread}.",
+    Cause.END_UNREAD: "{over}, and its {word} waits for service {service!r}, which has no active reader{unread}.",
     Cause.NOT_ENDED: "{over}, service {service!r} has received its {word}, and has not ended its own side.",
     Cause.FIRE_AND_FORGET: "Service {far!r} ended without waiting for an answer (fire and forget); service {service!r} "
     "has received everything, and has not ended its own side.",
-    Cause.END_NOT_PASSED_ON: "Service {far!r} has ended, and no reader has passed that on.",
+    Cause.END_NOT_PASSED_ON: "Service {far!r} has ended, and no reader has forwarded its END.",
     Cause.PEER_GONE: "The other side is gone for good: it was ended WITH CLEANUP, its queue was dropped, or its logs "
     "are lost.",
     Cause.NEVER_ANSWERED: "It was begun, and service {far!r} does not know of it: nothing was sent, or the other side "
@@ -174,7 +175,7 @@ _WHY: Final = {
 }
 
 _REMEDY: Final = {
-    Cause.END_UNREAD: "Start a reader of the queue of service {service!r} that ends on {word}.",
+    Cause.END_UNREAD: "Start a reader of the queue of service {service!r} whose handler ends conversations on {word}.",
     Cause.NOT_ENDED: "Have the handler of service {service!r} end the conversation when it receives {word}.",
     Cause.FIRE_AND_FORGET: "Have the handler of service {service!r} end the conversation when it receives EndDialog, "
     "and service {far!r} wait for the other side to end first.",
@@ -185,10 +186,10 @@ _REMEDY: Final = {
 }
 
 _WHY_LAST: Final = (
-    "This side has ended, and the other side is gone: service {far!r} has ended too, and no reader has passed that "
-    "on, or it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
+    "This side has ended, and the other side is gone: service {far!r} has ended too, and no reader has forwarded its "
+    "END, or it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
 )
-"""For a side that has ended itself."""
+"""For PEER_GONE, when this side has ended, too."""
 _REMEDY_LAST: Final = (
     "Start readers of the queues of services {service!r} and {far!r}: the end of the other side may wait in either. If "
     "the conversation stays, end it WITH CLEANUP."

@@ -1,7 +1,7 @@
-"""Bounced messages that an application is offered, and what it has decided about them.
+"""Bounced messages that an application is offered, and its decisions about them.
 
-A message is offered until the application has decided about it. It is offered again when the decision was in vain: its
-record has reached the home, or never will, and the message is still there.
+A message is offered until the application has decided about it. It is offered again when the decision had no effect:
+home has ingested its record, or never will, and the message is still there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.lanes import heard, refused
+from konverse.dialog.session.lanes import has_ingested, refused
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.identifiers import Address
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from konverse.dialog.session.session import Session
 
 WasSettled = Callable[[Partition], bool]
-"""Tells from the state of a home whether it has heard of a decision, or never will."""
+"""Tells from the state of a home whether it has ingested a decision, or never will."""
 
 
 class Decisions:
@@ -37,7 +37,7 @@ class Decisions:
             return []
         hands = session.confirm(dialog, bounce)
         lane, counter = dialog.home, dialog.home.next - 1
-        known[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
+        known[bounce] = lambda home: has_ingested(home, lane, counter) or refused(home, lane, counter)
         return hands
 
     def redirect(self, session: Session, to: SessionDialog, bounce: BounceId) -> list[Produce]:
@@ -67,7 +67,7 @@ class Decisions:
             if bounced.session not in ids and not closed:
                 continue
             was_settled_now = known.get(bounced.id)
-            if was_settled_now is None or was_settled_now(home):  # decided, and still there: in vain
+            if was_settled_now is None or was_settled_now(home):  # decided, and still there: it had no effect
                 known.pop(bounced.id, None)
                 found.append(bounced)
         return found

@@ -1,8 +1,8 @@
 """Search for the partition of the conversation group to which a conversation is to move (protocol.md section 7.2).
 
-A `Search` asks one question at a time. Its driver answers while everything else goes on. Afterwards it locks the group:
-by then the group may have come to a partition of the driver's own. Drivers: `bridge.owner.group_locator` and the
-simulator.
+A `Search` asks one question at a time. Its driver answers while all other work continues. When the search is over, the
+driver locks the group, which may by then have come to a partition of the driver's own process. Drivers:
+`bridge.owner.group_locator` and the simulator.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ReadState(NamedTuple):
 
 
 class ReadBehind(NamedTuple):
-    """Question: the data records of a partition from an offset on. The answer is Columns, one after another."""
+    """Question: the data records of a partition from an offset on. The answer is an iterable of RecordColumns."""
 
     partition: int
     start: int
@@ -68,12 +68,12 @@ class Search:
         self._topic = next(iter(addresses.values())).topic
         self._in_flight = [one for state in ours.values() for one in sent(state, group)]
         self.ours = {number: state.ingest_to for number, state in ours.items()}
-        """Partition of this process -> data log offset from which on its state has ingested nothing."""
+        """Partition of this process -> next data log offset to ingest."""
         self._steps = self._run()
         self.answer(None)
 
     def answer(self, answer: Journaled | Iterable[RecordColumns] | None) -> None:
-        """Take the answer; go on to the next question, or to the end."""
+        """Take the answer; continue with the next question, or end the search."""
         try:
             self.question = self._steps.send(answer)
         except StopIteration:

@@ -12,7 +12,7 @@ from konverse.dialog.state.transitions import State
 
 _STATES: Final = {
     State.STARTED_OUTBOUND: "It was begun here, and nothing has come back yet.",
-    State.STARTED_INBOUND: "It was begun from the other side, and nothing of it has been received.",
+    State.STARTED_INBOUND: "It was begun from the other side, and none of its messages has been received.",
     State.CONVERSING: "Both sides may send.",
     State.DISCONNECTED_INBOUND: "The other side has ended; this side has not, and still receives earlier messages.",
     State.DISCONNECTED_OUTBOUND: "This side has ended, and waits for the other side to end.",
@@ -34,15 +34,15 @@ def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
 
 
 def _unread(endpoint: Endpoint) -> Iterator[str]:
-    """Sentences about what waits to be received, and what keeps it."""
+    """Sentences about the messages that wait to be received, and what delays them."""
     waits = [_count(len(endpoint.queue), "message")] if endpoint.queue else []
     waits += ["a DialogTimer"] if endpoint.rings else []
     waits += ["an Error"] if endpoint.error else []
     if not waits:
         if endpoint.suspended:
             yield (
-                "Nothing waits to be received. What comes will wait until an operator resumes the conversation, as its "
-                "group is suspended."
+                "Nothing waits to be received. Later messages will wait until an operator resumes the conversation, "
+                "because its group is suspended."
             )
         elif endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             yield "Nothing waits to be received."
@@ -50,21 +50,21 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
     what = " and ".join(waits)
     if endpoint.suspended:
         yield (
-            f"To be received: {what}. An operator has to resume, skip or end the conversation first, as its group is "
-            f"suspended after {endpoint.attempts} attempts that failed."
+            f"To be received: {what}. An operator has to resume, skip or end the conversation first: its group is "
+            f"suspended after {endpoint.attempts} failed attempts."
         )
     elif endpoint.attempts:
-        failed = _count(endpoint.attempts, "attempt")
-        yield f"To be received: {what}. It is tried again by service {endpoint.service!r}, after {failed} that failed."
+        failed = _count(endpoint.attempts, "failed attempt")
+        yield f"To be received: {what}. Service {endpoint.service!r} tries again, after {failed}."
     else:
-        yield f"To be received: {what}. No handler of service {endpoint.service!r} has committed that yet."
+        yield f"To be received: {what}. No handler of service {endpoint.service!r} has committed their receipt yet."
     others = len(endpoint.members) - 1
     if others:
         yield f"It is handed out together with the messages of {_count(others, 'other conversation')} of its group."
 
 
 def _outputs(state: Partition, endpoint: Endpoint) -> Iterator[str]:
-    """Sentences about what this side has sent and the other one may not have."""
+    """Sentences about records that this side has sent and that may not have arrived."""
     for stream in state.streams.values():
         own = sum(len(run.bodies) for run in stream.runs if run.prefix.endswith(endpoint.conversation))
         if own:

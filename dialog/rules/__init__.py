@@ -1,6 +1,6 @@
-"""What each kind of record, and each operation of a commit, does to the state of a partition.
+"""The effect of each kind of record, and of each operation of a commit, on the state of a partition.
 
-A rule is a function over `Partition`. The rules for data records are named `hear_…`: `fold.ingest` looks at the kind of
+A rule is a function over `Partition`. The rules for data records are named `on_…`: `fold.ingest` looks at the kind of
 an envelope and calls the rule of that kind. `fold.apply` calls the rules for the operations of a commit. A rule keeps
 nothing outside the state. A rule for a record cannot fail: a record that is not accepted bounces to its sender, is
 answered, or is counted and dropped. A rule for an operation raises PartitionHalted when the commit contradicts the
@@ -8,9 +8,9 @@ state, which means that a log was changed.
 
     messages             MESSAGE and BEGIN: which records a conversation accepts, and which messages are rejected
     endings              END, Error, END CONVERSATION, WITH CLEANUP, and conversations that an operator gives up
-    half_close           FIN: a side sends nothing more, and goes on to receive
+    half_close           FIN: a side sends nothing more, and still receives
     replies              answers to records that are not accepted
-    bounces              messages that came back to their home, and the decisions of their session about them
+    bounces              messages that came back to their home, and their session's decisions about them
     writers              which writers are admitted; CLOSE_WRITER, heirs, PRUNE
     groups               conversation groups and priority levels; MOVE CONVERSATION
     timers               conversation timers and lifetimes
@@ -18,10 +18,9 @@ state, which means that a log was changed.
     relocation           an endpoint moves to another partition, and its records follow
     batches              rows that Spark writes: void until their batch is decided
     client_transactions  a client's transaction on several dialogs
-    loss, holes, accepted_loss   records that were deleted before they were received
-    reused_ids           conversation ids that callers choose again
+    loss, holes, accepted_loss   records that were deleted before they were ingested
 
 Three laws hold in all of them. Each counter of a writer is accepted once and in order (I4, I5). An endpoint that has
-ended accepts nothing more (I9). A record that was acknowledged to its sender is received, comes back, or its loss is
-reported: it never vanishes (I6).
+ended accepts nothing more (I9). A record that was acknowledged to its sender is received, comes back, or is reported
+lost: it never vanishes (I6).
 """

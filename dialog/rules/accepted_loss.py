@@ -1,10 +1,10 @@
 """Accepted loss: an operator gives up commits whose data was deleted (protocol.md sections 7.7 and 9d).
 
-Nobody can fold those commits any more. The partition goes on with the last state that can be recovered. Of the later
-journal only the facts that need no data are used: which conversations the commits began, from which known endpoints
-they delivered, and how far their outputs were acknowledged. Messages that they may have delivered are not delivered
-again. The owner then writes LOST, from the data offset of the recovered state to the last offset that a commit
-ingested.
+Those commits cannot be folded any more. The partition continues with the last state that can be recovered. From the
+later journal only the facts that need no data are used: which conversations the commits began, from which known
+endpoints they delivered, and how far their outputs were acknowledged. Messages that they may have delivered are not
+delivered again. The owner then writes LOST, from the data offset of the recovered state to the last offset that a
+commit ingested.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def command(data_topic: str, partition: int) -> str:
 def expected_by(there: Partition, source: Partition, later: Iterable[Envelope], data_start: int) -> int:
     """Counter of the first output of `source` that the destination has not accepted yet.
 
-    `there` is the state of the destination, `later` the envelopes behind that state in its data log. The destination
-    drops an output behind a gap, unless data of it was lost: it has said LOST, or will, because its log begins at
-    `data_start`.
+    `there` is the state of the destination, `later` the envelopes that follow that state in its data log. The
+    destination drops an output after a gap, unless its own data was lost: its journal has a LOST, or will have one,
+    because its data log begins at `data_start`.
     """
     writer, tag = source.writer_id, there.address.tag
     known = there.writers.get(writer)
@@ -46,7 +46,7 @@ def expected_by(there: Partition, source: Partition, later: Iterable[Envelope], 
 
 
 class AcceptedLoss:
-    """Collects what the commits that cannot be folded say without their data."""
+    """Collects, from the commits that cannot be folded, the facts that need no data."""
 
     def __init__(self, expected: Mapping[Address, int] | None = None) -> None:
         """`expected`: next counter of this partition's outputs by destination, as far as known."""
@@ -94,7 +94,7 @@ class AcceptedLoss:
         }
 
     def settle(self, state: Partition) -> None:
-        """Make the recovered state continue behind the journal.
+        """Make the recovered state continue after the end of the journal.
 
         Nothing is delivered twice, and each stream of outputs continues at the counter that its destination expects.
         """

@@ -1,9 +1,9 @@
 """Failed attempts at conversation groups, and groups that may have killed their process (protocol.md section 7.1).
 
-The journal decides all of it. A handler that raised is counted by ATTEMPT. A handler that kills its process cannot be
+The journal alone decides. A handler that raised is counted by ATTEMPT. A handler that kills its process cannot be
 counted by that process. So after a crash the owner writes a TRY that names the groups it delivers next. A CLAIM that
-finds a TRY open follows another crash: the groups of the TRY that have not come back are suspects. If they are a single
-group, the crash counts as an attempt at it.
+finds an open TRY follows another crash: the groups of the TRY that no later COMMIT names are suspects. If they are a
+single group, the crash counts as an attempt at it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from konverse.dialog.state.partition import Partition
 
 _SPEAK: Final = Finish | SetTimer | Cleanup | Move | MoveAway | GiveBack
-"""Rare operations of a handler on an endpoint; receives, sends and ends stand in columns."""
+"""Rare operations of a handler on an endpoint; receives, sends and ends have columns of their own in a COMMIT."""
 
 
 def attempts_of(endpoint: Endpoint) -> int:
@@ -39,11 +39,11 @@ def attempts_of(endpoint: Endpoint) -> int:
     return max(member.attempts for member in endpoint.members)
 
 
-# ---------------------------------------------------------------------------------------------------- the journal says
+# ---------------------------------------------------------------------------------------------------- from the journal
 def claimed(state: Partition, *, clean: bool) -> None:
-    """A CLAIM counts: the groups of an open TRY become suspects.
+    """Apply a valid CLAIM: the groups of an open TRY become suspects.
 
-    `clean`: the last owner released the partition, so nobody is suspected.
+    `clean`: the last owner released the partition, so no group is suspected.
     """
     attempts = state.attempts
     if clean:
@@ -63,7 +63,7 @@ def claimed(state: Partition, *, clean: bool) -> None:
 
 
 def came_back(state: Partition, commit: Commit) -> None:
-    """A COMMIT takes its groups out of the TRY, and resets the attempts of endpoints that received something (209)."""
+    """Take the groups of a COMMIT out of the TRY, and reset the attempts of endpoints that received something (209)."""
     attempts, operations = state.attempts, commit.operations
     touched = [
         *operations.receive_endpoints,
@@ -80,7 +80,7 @@ def came_back(state: Partition, commit: Commit) -> None:
         if endpoint is not None and endpoint.trouble is not None:
             state.touch(endpoint)
             attempts.heal(endpoint)
-    if commit.release:  # whoever is still with a handler loses its work, and nobody died
+    if commit.release:  # groups that are still with a handler lose its work, but no process has died
         attempts.trying.clear()
 
 
@@ -94,7 +94,7 @@ def count_attempt(state: Partition, operation: Attempt) -> None:
 
 
 def try_groups(state: Partition, operation: Try) -> None:
-    """TRY: these groups are delivered from here on; the groups of the TRY before have come back."""
+    """TRY: these groups are delivered from here on; no group of the previous TRY is suspected any longer."""
     attempts = state.attempts
     for index in attempts.trying:
         attempts.suspects.pop(index, None)
@@ -121,7 +121,7 @@ def resume(state: Partition, operation: Resume) -> None:
 
 
 def skip(state: Partition, operation: Skip) -> None:
-    """SKIP: drops the next message and resumes the group; an EndDialog or Error that came meanwhile is not dropped."""
+    """SKIP: drops the next message and resumes the group; does not drop an EndDialog or Error that came meanwhile."""
     endpoint = _suspended(state, operation.endpoint)
     state.touch(endpoint)
     if endpoint.rings:
@@ -139,7 +139,7 @@ def _resume(state: Partition, endpoint: Endpoint) -> None:
         state.touch(member)
         state.attempts.heal(member)
         member.held = False
-        state.clocks.expect(member)  # what came due meanwhile
+        state.clocks.expect(member)  # its timer may have come due meanwhile
         if member.waits:
             state.ready.append(member)
 
@@ -149,6 +149,6 @@ def _suspended(state: Partition, index: int) -> Endpoint:
     if not endpoint.suspended:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} resumes endpoint {index}, which is "
-            "not suspended: its own journal contradicts it. Nothing further is done with this partition"
+            "not suspended: the journal contradicts itself. Nothing further is done with this partition"
         )
     return endpoint

@@ -1,12 +1,12 @@
-"""Batches of rows that Spark writes: rows, and the decisions which of them count (protocol.md section 9b).
+"""Batches of rows that Spark writes: rows, and the decisions about which of them are accepted (protocol.md section 9b).
 
 A row is void until its batch is decided. Then the rows of the winning attempts are accepted, attempt by attempt, as if
-the query had sent them at that moment. All other rows of that batch and of earlier ones are dropped, also rows that
+the query had sent them at that moment. All other rows of that batch and of earlier ones are dropped, even if they
 arrive later. So it does not matter how often a task ran, or what its attempts wrote.
 
-One partition of the transmission queue decides, once: the first BATCH of a number wins. The decision goes to every
-partition of the query. Homes get the decision about BEGINs first, and targets get the one about messages behind it, so
-that no target lives before its home.
+One partition of the transmission queue decides, once: the first BATCH with a batch number wins. The decision goes to
+every partition of the query. Homes get the decision about BEGINs first, and targets get the one about messages after
+that, so that no target exists before the initiator's side.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record
 
 @lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
 def _suffix_of(suffix: Suffix) -> bytes:
-    """End of the header with which a row is accepted."""
+    """Header suffix with which a row is accepted."""
     return encode_suffix(suffix._replace(detail=None))
 
 
@@ -196,7 +196,7 @@ def on_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, 
 
 
 def abandon(state: Partition, operation: Abandon) -> None:
-    """ABANDON: an operator gives a query up; decides a last batch without winners."""
+    """ABANDON: an operator gives up a query; decides a last batch without winners."""
     judgement = _of(state, operation.query)
     if judgement is not None and judgement.decided < ABANDONED:
         judgement.decide(ABANDONED, b"")

@@ -4,9 +4,9 @@ Two rules. A message leaves the mailbox once: by decision of its session or, whe
 session. And REDIRECT moves the message: one step of the fold takes it out of the mailbox and puts it into the outbox.
 So it is in exactly one of the two, whichever process crashes and whatever is sent again.
 
-GIVE_BACK is for a router: the conversation that it redirects is not for it, so it receives none of the messages. In one
-step the target sends them back to the mailbox at their home, in order, behind a note that names their recipient, and
-ends. Messages that arrive later bounce behind these, as on every returning dialog.
+GIVE_BACK is for a router that redirects a conversation: the router receives none of the messages. In one step the
+target sends a note that names their recipient, and then the messages, in order, to the mailbox at their home, and ends.
+Messages that arrive later bounce after these, as on every returning dialog.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.operations import GiveBack
 from konverse.schemas.wire.records import (
-    ANEW,
     FIRST,
     NAMED,
     NO_SEQUENCE,
@@ -41,7 +40,7 @@ from konverse.schemas.wire.records import (
 from .endings import end_endpoint
 from .writers import is_behind
 
-_KEPT: Final = RETURNING | NAMED | ANEW
+_KEPT: Final = RETURNING | NAMED
 """Flags of a REDIRECT that the redirected message keeps."""
 
 
@@ -60,7 +59,7 @@ def on_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope
 
 
 def on_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """CONFIRM: the session knows of its bounce and needs the message no more; removes it from the mailbox."""
+    """CONFIRM: removes a bounced message from the mailbox, because its session does not need it any more."""
     bounced = _asked_for(state, envelope)
     if bounced is not None:
         state.mailbox.take(bounced.id)
@@ -69,9 +68,9 @@ def on_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelop
 def on_redirect(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """REDIRECT: sends the message on another conversation that has its home here and may still send.
 
-    By the flag FIRST the session says that it has sent nothing on that conversation, and will send nothing before it
-    knows of this redirect. Mailboxes do not move, so a conversation that has moved here cannot take a message out of
-    one.
+    The flag FIRST says that the session has sent nothing on that conversation, and will send nothing before it knows
+    that this REDIRECT was carried out. Mailboxes do not move, so a conversation that has moved here cannot take a
+    message out of one.
     """
     bounced = _asked_for(state, envelope)
     endpoint = state.endpoint(Role.INITIATOR, envelope.conversation)
@@ -94,7 +93,7 @@ def _asked_for(state: Partition, envelope: Envelope) -> Bounced | None:
 
 
 def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bounced) -> None:
-    """Send a redirected message. It names the asking session as origin, so that it would bounce to that session."""
+    """Send a redirected message. It names the requesting session as origin, to which it bounces if it has to."""
     state.touch(endpoint)
     begin = state.beginning.pop(endpoint.index, None)
     opener = state.writers.get(endpoint.opener)

@@ -1,6 +1,6 @@
 """A client's transaction: one record becomes the outputs of one commit (protocol.md section 5).
 
-The partition takes the record or does not, so all of its steps happen or none does. The outputs are this partition's,
+The partition accepts the record or refuses it, so all of its steps happen or none does. The partition sends the outputs
 under its own writer id and counters; `origin` names the session.
 """
 
@@ -47,7 +47,7 @@ def on_transaction(state: Partition, _offset: int, _header: bytes, envelope: Env
 
 
 def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, TransactionStep, bytes]]:
-    """Each step with its dialog and header ending; MalformedRecord when any step cannot be sent."""
+    """Each step with its dialog and header suffix. Raises MalformedRecord when any step cannot be sent."""
     transaction = decode(data)
     openers: dict[int, bytes] = {}
     for step in transaction.steps:
@@ -58,20 +58,19 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Tra
         try:
             suffix = encode_suffix(_suffix(dialog, step, session, openers.get(step.dialog)))
         except (ValueError, OverflowError) as error:
-            raise MalformedRecord("a step of a transaction with a number that no header carries") from error
+            raise MalformedRecord("a step of a transaction has a number that does not fit into a header") from error
         decode_suffix(suffix)  # the receiver will decode it the same way
         if len(suffix) > SUFFIX_BYTES_MAX:
-            raise MalformedRecord("a step of a transaction whose header is too long")
+            raise MalformedRecord("the header of a step of a transaction is too long")
         yield dialog, step, suffix
 
 
 def _suffix(dialog: TransactionDialog, step: TransactionStep, session: bytes, opener: bytes | None) -> Suffix:
-    opened = Opened(opener or session) if dialog.named else None  # as in records of the session itself
     if step.kind is Kind.END_CALL:
-        return Suffix(END_DIALOG, origin=session, detail=opened)
+        return Suffix(END_DIALOG, origin=session)
     if step.kind is Kind.SET_TIMER:
-        return Suffix(origin=opened.opener if opened else session, detail=Timer(step.timeout_ms))
+        return Suffix(origin=session, detail=Timer(step.timeout_ms))
     if step.kind is Kind.BEGIN or step.is_first:
         detail = None if opener is None or step.kind is Kind.BEGIN else Opened(opener)
         return Suffix(step.message_type, begin=dialog.begin, origin=session, detail=detail)
-    return Suffix(step.message_type, home=dialog.begin.home, origin=session, detail=opened)
+    return Suffix(step.message_type, home=dialog.begin.home, origin=session)

@@ -2,7 +2,7 @@
 
 A side gets its level when it begins. Its owner looks the level up in the catalog then and records it in the COMMIT with
 which the side begins. Every fold takes it from there, so later DDL changes nothing. A COMMIT without levels means the
-default level; as long as all sides have it, the ready endpoints stand in a plain deque. MOVE and MOVE_AWAY put an
+default level; as long as all sides have that, the ready endpoints are in a plain deque. MOVE and MOVE_AWAY put an
 endpoint into another conversation group.
 """
 
@@ -42,7 +42,7 @@ def set_level(state: Partition, endpoint: Endpoint, level: int) -> None:
         state.ready = Ranked(state.ready)
 
 
-def said(state: Partition, begins: list[tuple[bytes, Begin]]) -> list[Prioritize]:
+def prioritize_operations(state: Partition, begins: list[tuple[bytes, Begin]]) -> list[Prioritize]:
     """PRIORITIZE for the next COMMIT: levels of sides that begin with it or in its data; none when all are default.
 
     Sides that are over already are left out; the COMMIT itself may end more of them.

@@ -1,7 +1,8 @@
-"""FIN, the half-close: a side sends nothing more, and goes on to receive (protocol.md section 6).
+"""FIN, the half-close: a side sends nothing more, and still receives (protocol.md section 6).
 
-FIN stands behind the messages of its direction in the same log, so the log alone says which messages came before it.
-The receiving partition answers how far each writer was received: every message that was sent then has a verdict.
+FIN follows the messages of its direction in the same log, so the log alone says which messages came before it. The
+receiving partition answers with the last counter received from each writer. That is a verdict on every message sent:
+it was accepted, or it comes back.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.operations import Finish
-from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, FinAnswer, Kind, Opened, Suffix
+from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, FinAnswer, Kind, Suffix
 
 from .replies import other
 
 
 def finish(state: Partition, operation: Finish) -> None:
-    """FIN of a handler: sent behind everything that its side has sent."""
+    """FIN of a handler: sent after everything that its side has sent."""
     endpoint = state.at(operation.endpoint, "finishes")
     state.touch(endpoint)
     endpoint.finished = (endpoint.finished or OPEN)._replace(own=True)
@@ -28,13 +29,13 @@ def finish(state: Partition, operation: Finish) -> None:
     stream.push(Run(prefix, key, NO_SEQUENCE, fin_suffix(state.address), [None]))
 
 
-def fin_suffix(home: Address, opened: Opened | None = None) -> bytes:
-    """End of FIN's header: names the home to which the answer goes."""
-    return encode_suffix(Suffix(home=home, detail=opened))
+def fin_suffix(home: Address) -> bytes:
+    """Header suffix of FIN: names the home to which the answer goes."""
+    return encode_suffix(Suffix(home=home))
 
 
 def on_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """FIN: accept no further message of that direction, and answer how far each writer was received."""
+    """FIN: accept no further message of that direction, and answer with the last counter received from each writer."""
     endpoint = state.endpoint(other(envelope.role), envelope.conversation)
     received: tuple[tuple[bytes, int], ...] = ()
     if endpoint is not None:
@@ -58,9 +59,9 @@ def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes
 
 
 def on_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """FIN_ANSWER: kept by the endpoint that is finished.
+    """FIN_ANSWER: kept by the endpoint of the finished side.
 
-    A session may have said the FIN: the handlers at its home send nothing more either.
+    A session may have sent the FIN: then the handlers at its home send nothing more either.
     """
     endpoint: Endpoint | None = state.endpoint(other(envelope.role), envelope.conversation)
     detail = envelope.suffix.detail

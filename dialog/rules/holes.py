@@ -1,14 +1,14 @@
 """Holes: counters that a partition passed over because their records were deleted unread (LOST, protocol.md 7.7).
 
-    counters   0 1 2 [3 4 5] 6 7 8     3 to 5 were in the lost data; 6 is the first counter ingested behind it
+    counters   0 1 2 [3 4 5] 6 7 8     3 to 5 were in the lost data; 6 is the first counter ingested after it
 
-Kafka keeps the order of a writer's records in a partition. So a counter that is missing behind a LOST belongs to a
-record that was in the lost range, and the writer continues behind it. The records of the hole were not received, and
-the partition says so when asked. Such a record may still arrive late, if it was never acknowledged and its writer sent
-it again. It would stand behind records that followed it, so it is never received (`loss.on_late`).
+Kafka keeps the order of a writer's records in a partition. So a counter that is missing after a LOST belongs to a
+record in the lost range, and the writer continues after it. The records of a hole were not received, and the partition
+reports so when asked. Such a record may still arrive late, if it was never acknowledged and its writer sent it again.
+By then records that should follow it have been received, so it never is (`loss.on_late`).
 
-Copies of records from before the hole may arrive behind it as well. So the first record of a writer behind a LOST does
-not prove that nothing else of the writer is missing: a gap is passed over wherever it shows.
+Copies of records from before the hole may arrive after it as well. So a writer's first record after a LOST does not
+prove that no other record of the writer is missing: gaps are passed over wherever they appear.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from konverse.dialog.state.writer import MERGED, Hole, Writer
 from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
 
 
-def goes_on_behind(state: Partition, writer: Writer, counter: int) -> bool:
+def skips_gap(state: Partition, writer: Writer, counter: int) -> bool:
     """Whether a gap is passed over, because data was lost here; then the counters before `counter` become a hole."""
     if not state.lost_to:
         return False
@@ -52,11 +52,11 @@ def hole_at(holes: Iterable[Hole], counter: int) -> Hole | None:
 def comes_late(writer: Writer, counter: int) -> bool:
     """Whether a record with a counter below `next` lay in a hole and has to be answered now, for the first time."""
     hole = hole_at(writer.holes, counter)
-    if hole is None or hole.told == MERGED or counter < hole.told:
+    if hole is None or hole.answered_to == MERGED or counter < hole.answered_to:
         return False
-    answered: tuple[Hole, ...] = (hole._replace(told=counter + 1),)
-    if counter > hole.told:  # the records before it may still come
-        answered = (Hole(hole.start, counter, hole.told), Hole(counter, hole.end, counter + 1))
+    answered: tuple[Hole, ...] = (hole._replace(answered_to=counter + 1),)
+    if counter > hole.answered_to:  # the records before it may still come
+        answered = (Hole(hole.start, counter, hole.answered_to), Hole(counter, hole.end, counter + 1))
     at = writer.holes.index(hole)
     writer.holes = _bounded((*writer.holes[:at], *answered, *writer.holes[at + 1 :]))
     return True

@@ -1,7 +1,7 @@
 """LOST: data that was deleted before the partition ingested it (protocol.md section 7.7).
 
-Nobody knows which records those were. So every conversation that may have missed one fails, on both sides, with an
-Error that names the range; no conversation is silently begun anew. The next records of each writer are accepted, even
+It is unknown which records those were. So every conversation that may have missed one fails, on both sides, with an
+Error that names the range; no conversation silently starts over. The next records of each writer are accepted, even
 though counters before them are missing (`dialog.rules.holes`).
 """
 
@@ -15,7 +15,7 @@ from konverse.schemas.system_messages import ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import FOLLOWED, NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
 
 from .endings import fail, peer_ends
 from .relocation import forwarded
@@ -28,7 +28,7 @@ def lost_by(commit: Commit) -> Lost | None:
 
 
 def lose(state: Partition, lost: Lost) -> None:
-    """LOST: every conversation that lives here may have missed something, and fails."""
+    """LOST: every conversation that lives here fails, because it may have missed a record."""
     state.statistics.lost += lost.end - lost.start
     state.lost_from, state.lost_to = lost
     state.moves.installing.clear()
@@ -39,20 +39,20 @@ def lose(state: Partition, lost: Lost) -> None:
         _fail_elsewhere(state, other(role), conversation, lost, body)
 
 
-def said_of_loss(state: Partition) -> str:
+def describe_loss(state: Partition) -> str:
     """Sentence about the latest loss of a partition; empty when it never lost anything."""
     if not state.lost_to:
         return ""
     return (
         f"The records {state.lost_from:,} to {state.lost_to - 1:,} of {state.address.topic}/{state.address.partition} "
-        "were deleted unread, or an operator has given them up (LOST). What stood in them is not received."
+        "were deleted unread, or an operator has given them up (LOST). Messages in them are not received."
     )
 
 
 def on_late(state: Partition, envelope: Envelope, record: Record) -> None:
-    """Answer a record that was passed over and arrives late, once, as if its conversation did not live here.
+    """Answer a record that was passed over and arrives late, once, as if its conversation did not exist.
 
-    If the conversation lives nevertheless, here or elsewhere, it has missed the record, and fails.
+    If the conversation exists nevertheless, here or elsewhere, it has missed the record, and fails.
     """
     if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
@@ -72,8 +72,8 @@ def on_late(state: Partition, envelope: Envelope, record: Record) -> None:
 def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Record) -> bool:
     """Whether a message before this one was passed over; then the conversation fails and does not receive this one.
 
-    A failed producer leaves records in disorder, and behind a LOST gaps are passed over: what it resends comes too
-    late.
+    After a failed producer the log may hold records out of order. After a LOST the fold passes over gaps, so the
+    missing records come too late when the writer resends them.
     """
     if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # it was checked at its first address
         return False
@@ -88,22 +88,19 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
     """Fail a conversation on both sides; a side that has ended stops waiting for its peer's END."""
     if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
-        return  # nobody knows of it yet
+        return  # the peer has not received the conversation's first record yet
     if endpoint.committed in RECEIVING:
         fail(state, endpoint, lost.start, body)
-    elif endpoint.committed is State.DISCONNECTED_OUTBOUND:  # the others have heard the last of their peer
+    elif endpoint.committed is State.DISCONNECTED_OUTBOUND:  # in all other states the peer's end has arrived
         peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
 
 
 def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Lost, body: bytes) -> None:
-    """Fail an endpoint that moved away: it gets an Error as if by its peer, because records for it may be lost.
-
-    The END of its peer may be among them, so the flag FOLLOWED promises nothing here.
-    """
+    """Fail an endpoint that moved away: it gets an Error as if by its peer, because records for it may be lost."""
     detail = End(state.writer_id, state.address)
     envelope = Envelope(
         Kind.ERROR,
-        FOLLOWED,
+        0,
         role,
         state.address.tag,
         state.writer_id,

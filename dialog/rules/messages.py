@@ -1,9 +1,9 @@
 """MESSAGE and BEGIN: which records a conversation accepts, and which messages are rejected (protocol.md section 3).
 
 A message is accepted into the queue of its endpoint, bounces to its sender's home, or is discarded. A message that
-breaks its contract, or whose body is not what its type demands, is rejected: its conversation fails on both sides. The
-verdict is the receiver's (behaviour 6). The owner finds it once, by the catalog that it knows then, and records it in
-its COMMIT; every fold takes it from there and asks no catalog (protocol.md section 7.8).
+breaks its contract, or whose body does not conform to its type, is rejected: its conversation fails on both sides. The
+receiver decides (behaviour 6). Its owner judges a message once, by the catalog as it knows it then, and records the
+verdict in its COMMIT; every fold takes it from there and reads no catalog (protocol.md section 7.8).
 """
 
 from __future__ import annotations
@@ -14,13 +14,22 @@ from konverse.dialog.state.transitions import RECEIVING, Event, State, next_stat
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import Rejected, Rejection, rejected_body
 from konverse.schemas.wire.envelope import PREFIX_BYTES, shared
-from konverse.schemas.wire.records import ANEW, FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope
+from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope
 from konverse.schemas.wire.varint import LOW_MASK
 
 from .endings import end_endpoint, fail
 from .groups import rank
 from .loss import misses
-from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, opener_of, other, refuse_over
+from .replies import (
+    answer_cleaned,
+    answer_lost,
+    answer_no_peer,
+    bounce,
+    follows_missed_replies,
+    opener_of,
+    other,
+    refuse_over,
+)
 from .timers import begin_lifetime
 from .writers import may_open
 
@@ -36,10 +45,11 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
         endpoint = _open(state, envelope, record)
         if endpoint is None:
             return
+    elif envelope.flags & FIRST and opener_of(envelope) != endpoint.opener:
+        state.named.share((role, envelope.conversation))
     if endpoint.committed not in RECEIVING:
-        if envelope.flags & FIRST and (role, envelope.conversation) in state.named.over:
-            _bounce_over(state, envelope, record)
-        elif endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+        first_when_over = envelope.flags & FIRST and (role, envelope.conversation) in state.named.over
+        if first_when_over or endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             bounce(state, envelope, record, BounceReason.ENDED)
         elif envelope.flags & RETURNING:
             bounce(state, envelope, record, BounceReason.PEER_ENDED)
@@ -52,6 +62,9 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
     if misses(state, endpoint, envelope, record):
         bounce(state, envelope, record, BounceReason.ENDED)
         return
+    if follows_missed_replies(endpoint, envelope):
+        answer_no_peer(state, envelope)
+        return
     why = _rejected(state, endpoint, offset, envelope.suffix.message_type, record[0])
     if why is not None:
         reject(state, endpoint, offset, envelope.suffix.message_type, why)
@@ -61,7 +74,7 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
 
 
 def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | None:
-    """Make the target of a FIRST; answer a message that makes none, and return None."""
+    """Make the target's endpoint for a FIRST. Answers a message that makes none, and returns None."""
     key, begin = (Role.TARGET, envelope.conversation), envelope.suffix.begin
     if not envelope.flags & FIRST or begin is None:
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
@@ -76,21 +89,16 @@ def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | No
         del state.tombstones[envelope.conversation]
         bounce(state, envelope, record, BounceReason.ENDED)
         return None
-    if key in state.named.over and not (envelope.flags & ANEW and key in state.named.heard):
-        _bounce_over(state, envelope, record)
+    if key in state.named.over:
+        bounce(state, envelope, record, BounceReason.ENDED)
+        answer_cleaned(state, envelope.conversation)
         return None
     state.cleaned.pop(envelope.conversation, None)  # the id is in use again
     endpoint = _create_target(state, envelope, begin)
     if envelope.flags & NAMED:
-        state.named.begin(key, endpoint.opener, anew=bool(envelope.flags & ANEW))
+        state.named.begin(key)
     begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
     return endpoint
-
-
-def _bounce_over(state: Partition, envelope: Envelope, record: Record) -> None:
-    """Bounce a FIRST with an id that is over here. What its session says later about this begin has no effect."""
-    state.named.refuse((Role.TARGET, envelope.conversation), opener_of(envelope))
-    bounce(state, envelope, record, BounceReason.ENDED)
 
 
 def _rejected(
@@ -121,7 +129,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     if numbered and envelope.sequence != endpoint.received:
         state.statistics.misnumbered += 1
     lane = None
-    if endpoint.index in state.moves.arrivals:  # its writers count at the first address: nothing is predicted here
+    if endpoint.index in state.moves.arrivals:  # its records are counted at its first address: predict nothing here
         far = far_lane(endpoint, envelope.writer)
         far.last = max(far.last, envelope.counter)
     else:
@@ -163,21 +171,21 @@ def _suffix_length(header: bytes) -> int:
 
 
 def on_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """BEGIN of a session at the dialog's home: makes the initiator's endpoint, unless it lives or is over."""
+    """BEGIN of a session at the dialog's home: makes the initiator's endpoint, unless it exists or is over."""
     begin = envelope.suffix.begin
     key = Role.INITIATOR, envelope.conversation
     known, over = state.endpoint(*key), state.named.over.get(key)
-    anew = envelope.flags & ANEW and key in state.named.heard
-    if over is not None and (known is not None or not anew):
-        state.named.refuse(key, opener_of(envelope))
+    if over is not None:
         refuse_over(state, envelope, over)
         return
     if begin is None or known is not None:  # a second BEGIN of a living conversation changes nothing
         if known is not None:
-            state.tell_end(known)
+            state.report_end(known)
+            if opener_of(envelope) != known.opener:
+                state.named.share(key)
         return
     if envelope.flags & NAMED:
-        state.named.begin(key, opener_of(envelope), anew=bool(envelope.flags & ANEW))
+        state.named.begin(key)
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
     rank(state, endpoint, envelope.sequence)
@@ -197,7 +205,8 @@ def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener
 def reject(state: Partition, endpoint: Endpoint, offset: int, message_type: str, why: Rejection) -> None:
     """Reject a message: the conversation fails on both sides (behaviours 4, 131 to 133).
 
-    Messages that were accepted before can still be received. A target that has accepted nothing ends unseen.
+    Messages that were accepted before can still be received. A target whose first message is rejected ends at once, and
+    its application never sees the conversation.
     """
     state.rejected[offset] = why
     state.statistics.discarded += 1

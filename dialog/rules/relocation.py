@@ -1,9 +1,9 @@
 """Relocation: an endpoint moves to another partition, and its later records follow (protocol.md section 7.3).
 
-Three rules. The state leaves behind everything that the endpoint sent to its peer, so that its later outputs, from the
-next place, arrive later. Senders keep the endpoint's first address: the log there still orders everything that the
-endpoint is sent, and each place forwards it in that order. And a place removes its stub only when the last place has
-forgotten the endpoint.
+A place is a partition in which the endpoint lives or has lived. Three rules. The state leaves after everything that the
+endpoint has sent to its peer, so that outputs from the next place arrive after these. Senders keep the endpoint's first
+address: the log there still orders all records for the endpoint, and each place forwards them in that order. And a
+place removes its stub only when the last place has forgotten the endpoint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from konverse.schemas.wire.envelope import decode, encode_suffix
 from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
 from konverse.schemas.wire.records import (
-    FOLLOWED,
     NO_SEQUENCE,
     BounceReason,
     Closed,
@@ -72,7 +71,7 @@ def role_of(envelope: Envelope) -> Role | None:
 
 
 def relocate(state: Partition, operation: Relocate) -> None:
-    """RELOCATE: the endpoint leaves behind everything sent to its peer so far; a stub stays."""
+    """RELOCATE: the endpoint's state leaves, after everything sent to its peer so far; a stub stays."""
     moves, index = state.moves, operation.endpoint
     endpoint, generation = state.at(index, "moves"), moves.generation_of(index)
     pieces = pieces_of(encode_moved(moved_of(state, endpoint)))
@@ -88,7 +87,7 @@ def relocate(state: Partition, operation: Relocate) -> None:
     for number, piece in enumerate(pieces):
         suffix = encode_suffix(Suffix(fragment=(number, len(pieces))))
         stream.push(Run(prefix, key, NO_SEQUENCE, suffix, [piece]))
-    arrival = moves.arrivals.pop(index, None)  # so that nobody is told that the conversation is over
+    arrival = moves.arrivals.pop(index, None)  # else `forget` would report to the previous place that it is over
     previous = None if arrival is None else arrival.previous
     opened = endpoint.committed is not State.STARTED_OUTBOUND
     moves.leave((endpoint.role, endpoint.conversation), generation, Stub(operation.to, previous, endpoint.key, opened))
@@ -211,7 +210,7 @@ def _entry(offset: int, message: MovedMessage) -> Entry:
 def forwarded(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> bool:
     """Forward a record whose endpoint has moved away; False when it has not.
 
-    The record's sender knows the place but not the generation, so the record starts at the oldest stub.
+    The record's sender knows the place but not the generation, so the record starts with the oldest stub.
     """
     role = role_of(envelope)
     chain = None if role is None else state.moves.stubs.get((role, envelope.conversation))
@@ -234,7 +233,7 @@ def _send_on(state: Partition, stub: Stub, envelope: Envelope, detail: Forwarded
 
 
 def unwrap(state: Partition, envelope: Envelope, record: Record) -> tuple[bytes, Envelope, Record] | None:
-    """The record inside a FORWARD, when its endpoint lives here; else None, and it was forwarded or answered."""
+    """The record inside a FORWARD, if its endpoint lives here; else forwards or answers it and returns None."""
     detail = envelope.suffix.detail
     original = _original(detail)
     role = None if original is None else role_of(original)
@@ -261,7 +260,7 @@ def _original(detail: object) -> Envelope | None:
 
 
 def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record) -> None:
-    """Answer a forwarded record whose conversation is over. It begins nothing anew: only a first address does that."""
+    """Answer a forwarded record whose conversation is over. It begins none: only a record at a first address does."""
     kind, detail = envelope.kind, envelope.suffix.detail
     if kind is Kind.FIN:
         answer_fin(state, envelope, ())
@@ -271,8 +270,7 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         answer_cleaned(state, envelope.conversation)
     elif isinstance(detail, End) and role is Role.TARGET:
-        if not envelope.flags & FOLLOWED:
-            answer_end(state, envelope, detail)
+        answer_end(state, envelope, detail)
     elif kind is Kind.MESSAGE or (isinstance(detail, End) and envelope.sequence != NO_SEQUENCE):
         answer_no_peer(state, envelope)
     else:
@@ -280,7 +278,7 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
 
 
 def on_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """CLOSED: the conversation is over at the next place; removes the stub and tells the place before."""
+    """CLOSED: the conversation is over at the next place; removes the stub and notifies the previous place."""
     detail = envelope.suffix.detail
     if not isinstance(detail, Closed):
         state.statistics.malformed += 1

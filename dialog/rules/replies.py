@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.state.endpoint import FarStamp, Record
-from konverse.dialog.state.named import Key, Over, told
+from konverse.dialog.state.endpoint import Endpoint, FarStamp, Record
+from konverse.dialog.state.named import Over, describe_end
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.writer import NOBODY
+from konverse.dialog.state.writer import NO_HEIR
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.system_messages import ANOTHER_ID, END_DIALOG, ERROR, NO_PEER_BODY, OVER, error_body, lost_body
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.records import (
-    FOLLOWED,
     NAMED,
     NO_SEQUENCE,
     REFUSED,
@@ -32,9 +31,9 @@ from konverse.schemas.wire.records import (
 def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing: WriterClosed) -> None:
     """Answer a record of a closed writer, which is never accepted (protocol.md section 5).
 
-    A session's message bounces, unless another id goes on for the closed one: that id sends it again.
+    A session's message bounces, unless the closed id has an heir: the session sends the message again under that id.
     """
-    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NOBODY[0]:
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NO_HEIR[0]:
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
         return
     if envelope.kind is Kind.BEGIN:
@@ -61,7 +60,7 @@ def refuse_over(state: Partition, envelope: Envelope, over: Over) -> None:
         stream = state.stream_to(begin.target)
         suffix = Suffix(ERROR, detail=End(opener_of(envelope), begin.home))
         prefix = stream.head(Kind.ERROR, Role.INITIATOR, REFUSED | NAMED) + envelope.conversation
-        body = error_body(OVER, f"{told(envelope.conversation, over)}. {ANOTHER_ID}")
+        body = error_body(OVER, f"{describe_end(envelope.conversation, over)}. {ANOTHER_ID}")
         stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [body]))
 
 
@@ -83,7 +82,7 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
         state.statistics.undeliverable += 1
         return
     stream, suffix, stamp = state.stream_to(home), envelope.suffix, record[1]
-    at = stamp.origin.at if isinstance(stamp, FarStamp) else state.address  # where its writer counts
+    at = stamp.origin.at if isinstance(stamp, FarStamp) else state.address  # the partition for which it was numbered
     detail = Bounce(envelope.writer, envelope.counter, at, reason)
     back = encode_suffix(Suffix(suffix.message_type, origin=suffix.origin, detail=detail))
     prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
@@ -91,49 +90,47 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
 
 
 def answer_no_peer(state: Partition, envelope: Envelope) -> None:
-    """Answer a target's record for an initiator that does not live here, by NO_PEER. NO_PEER is never answered.
-
-    The answer to its END or ERROR is the last word of this side; the answer to a message is not.
-    """
+    """Answer a target's record for an initiator without an endpoint, by NO_PEER. NO_PEER is never answered."""
     state.statistics.strays += 1
     to = envelope.suffix.home
     if to is None:
         state.statistics.undeliverable += 1
         return
-    _say_no_peer(state, to, (Role.INITIATOR, envelope.conversation), FOLLOWED * _end_follows(envelope))
+    _say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
+
+
+def follows_missed_replies(endpoint: Endpoint, envelope: Envelope) -> bool:
+    """Whether a target's record follows earlier replies, of which this initiator has received none (M283).
+
+    A session whose BEGIN never took effect can open a target. The target's first replies find no initiator, and then
+    another session begins the conversation.
+    """
+    return envelope.role is Role.TARGET and not endpoint.received and envelope.sequence > 0
 
 
 def answer_cleaned(state: Partition, conversation: bytes) -> bool:
     """Tell an initiator, once, that its target was ended WITH CLEANUP (behaviour 121)."""
     cleaned = state.cleaned.pop(conversation, None)
     if cleaned is not None:
-        _say_no_peer(state, cleaned.home, (Role.TARGET, conversation), FOLLOWED)
+        _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
     return cleaned is not None
 
 
 def answer_lost(state: Partition, envelope: Envelope) -> None:
     """Tell the home of an unknown conversation that data was lost here: its FIRST may have been part of it.
 
-    The home ignores this if it has received the end of the conversation before. A message of a conversation that is
-    known to be over gets no such answer: the END of its target has told home, where another conversation may have the
-    id by now.
+    The home ignores this if it already knows of the conversation's end.
     """
-    home, key = home_of(envelope, state), (Role.TARGET, envelope.conversation)
-    over = key in state.named.over and state.named.knows(key, opener_of(envelope))
-    if state.lost_to and home is not None and state.endpoint(*key) is None and not over:
+    home = home_of(envelope, state)
+    if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
         body = lost_body(state.lost_from, state.lost_to)
-        _say_no_peer(state, home, key, FOLLOWED, body)
+        _say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
 
 
-def _end_follows(envelope: Envelope) -> bool:
-    """Whether the END of a record's sender is still to come."""
-    return envelope.kind is Kind.MESSAGE or bool(envelope.flags & FOLLOWED)
-
-
-def _say_no_peer(state: Partition, to: Address, side: Key, flags: int, body: bytes = NO_PEER_BODY) -> None:
-    """Send NO_PEER: this side of a conversation does not live here."""
-    (role, conversation), stream = side, state.stream_to(to)
-    prefix = stream.head(Kind.NO_PEER, role, flags) + conversation
+def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
+    """Send NO_PEER: the side `role` of the conversation has no endpoint here."""
+    stream = state.stream_to(to)
+    prefix = stream.head(Kind.NO_PEER, role) + conversation
     stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [body]))
 
 

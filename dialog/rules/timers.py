@@ -1,7 +1,7 @@
 """Conversation timers and lifetimes (protocol.md section 7.9; behaviours 96 to 104, 123).
 
-They need no operation when they fire. A COMMIT fires everything that was due at the time of the journal record before
-it, in every fold alike. When nothing else is to be committed, the owner appends a COMMIT for this (`upkeep`).
+Firing needs no operation. A COMMIT fires everything that was due at the time of the journal record before it, in every
+fold alike. When nothing else is to be committed, the owner appends a COMMIT for this (`upkeep`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def set_timer(state: Partition, operation: SetTimer) -> None:
     endpoint = state.at(index, "sets a timer of")
     if endpoint.committed is State.DISCONNECTED_OUTBOUND:
         raise PartitionHalted(
-            f"a commit of {state.identity.data_topic} sets a timer of endpoint {index}, which is over"
+            f"a commit of {state.identity.data_topic}/{state.identity.partition} sets a timer of endpoint "
+            f"{index}, which is over: the journal contradicts itself. Nothing further is done with this partition"
         )
     after_ms = NO_TIME if operation.timeout_ms == NO_TIMER else operation.timeout_ms
     _set(state, endpoint, timer_ms=NO_TIME, timer_after_ms=after_ms)
@@ -64,7 +65,7 @@ def begin_lifetime(state: Partition, endpoint: Endpoint, lifetime_ms: int, stamp
 
 
 def settle(state: Partition, now_ms: int) -> None:
-    """Turn spans that the last COMMIT set into times; `now_ms` is the time of that COMMIT."""
+    """Turn the durations that the last COMMIT set into times; `now_ms` is the time of that COMMIT."""
     for endpoint in state.clocks.take_unsettled():
         clock = endpoint.clock
         if clock is not None and clock.unsettled:
@@ -73,7 +74,7 @@ def settle(state: Partition, now_ms: int) -> None:
 
 
 def fire(state: Partition) -> None:
-    """Fire what is due. One DialogTimer waits at a time: the next one comes after it was received (behaviour 98)."""
+    """Fire timers and lifetimes that are due. A DialogTimer fires only after the last one was received (98)."""
     gone: list[Endpoint] = []
     for endpoint in state.clocks.due(state.now_ms):
         clock = endpoint.clock or NOTHING_EXPECTED

@@ -1,8 +1,8 @@
 """Writer entries of a partition: which writers are admitted, closed and forgotten (protocol.md section 5).
 
-An entry is open(next) or closed(closed_at). Noting the time of each record would cost time for every message. So only
-PRUNE notes it: an entry that changed since the last PRUNE gets the time of this PRUNE. That time is never too early, so
-no entry is closed or forgotten too early.
+An entry is open(next) or closed(closed_at). To store the time of each record would slow down every message. So only
+PRUNE stores times: an entry that changed since the last PRUNE gets the time of this PRUNE. That time is never too
+early, so no entry is closed or forgotten too early.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from konverse.dialog.state.endpoint import Record
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.writer import CHANGED, NOBODY, Writer
+from konverse.dialog.state.writer import CHANGED, NO_HEIR, Writer
 from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.wire.operations import Prune
@@ -20,15 +20,15 @@ from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeRe
 from .holes import pass_over
 from .replies import answer, home_of
 
-_UNHEARD: Final = (NoticeReason.PRUNED, NoticeReason.CLOCK)
-"""Reasons for which no record of a writer is heard."""
-NOT_TOLD: Final = -128
+_REFUSING: Final = (NoticeReason.PRUNED, NoticeReason.CLOCK)
+"""Reasons for which every record of a writer is refused."""
+NO_NOTICE: Final = -128
 """Value of `noticed` for a refused writer that got no NOTICE, because none of its records named a home. A session that
-asks under this id reads here that it gets no answer (`dialog.session.rotation.reply`)."""
+asks under this id learns from it that no answer will come (`dialog.session.rotation.reply`)."""
 
 
 def admit(state: Partition, envelope: Envelope) -> Writer | None:
-    """Make an entry for an unknown writer; None when the writer is not admitted, and it is told why (rule 2)."""
+    """Make an entry for an unknown writer; None when it is not admitted: its home gets the reason (rule 2)."""
     reason = _stranger(state, envelope.writer)
     if reason is not None:
         state.statistics.strangers += 1
@@ -50,7 +50,7 @@ def on_gap(state: Partition, envelope: Envelope, expected: int) -> None:
 
 
 def on_contested(state: Partition, envelope: Envelope) -> None:
-    """Tell the session that a stranger writes in its name: two records have its writer and this counter."""
+    """Notify the session that a stranger writes in its name: two records have its writer and this counter."""
     _tell(state, envelope, envelope.counter, NoticeReason.FORGED)
 
 
@@ -78,8 +78,8 @@ def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeRea
         return
     if home is None:
         state.statistics.undeliverable += 1
-        if reason in _UNHEARD and writer not in state.noticed:
-            _note(state, writer, NOT_TOLD)
+        if reason in _REFUSING and writer not in state.noticed:
+            _note(state, writer, NO_NOTICE)
         return
     _note(state, writer, told)
     answer(state, home, Kind.NOTICE, Notice(writer, expected, state.address, reason))
@@ -107,20 +107,20 @@ def on_close_writer(state: Partition, _offset: int, _header: bytes, envelope: En
     state.judgements.pop(identifier, None)
     inherits = envelope.flags & HEIR and envelope.writer != identifier
     if writer.heir is None:
-        writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NOBODY
+        writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NO_HEIR
     elif inherits and not is_behind(state, writer, envelope.writer):
         late = state.writers[envelope.writer]  # another sender was told that nothing more is received
         late.close()
-        late.heir = NOBODY
+        late.heir = NO_HEIR
     _drop_tombstones(state)
     if home is not None:
         answer(state, home, Kind.WRITER_CLOSED, closing_of(state, writer))
 
 
 def _goes_on_at(envelope: Envelope, writer: Writer) -> int:
-    """Counter of the heir's CLOSE_WRITER, behind which the heir resends; -1 when it believes the rest to be here."""
+    """Counter of the heir's CLOSE_WRITER, after which the heir resends; -1 when it believes that nothing is missing."""
     assert writer.closed_at is not None
-    return envelope.counter if envelope.sequence <= writer.closed_at else NOBODY[1]
+    return envelope.counter if envelope.sequence <= writer.closed_at else NO_HEIR[1]
 
 
 def closing_of(state: Partition, writer: Writer) -> WriterClosed:
@@ -143,7 +143,7 @@ def may_open(state: Partition, opener: bytes) -> bool:
     """Whether a FIRST of this opener may still come; False when it, or its last heir, was closed without an heir."""
     writer = state.writers.get(opener)
     while writer is not None and writer.heir is not None:
-        if writer.heir is NOBODY:
+        if writer.heir is NO_HEIR:
             return False
         writer = state.writers.get(writer.heir[0])
     return True
@@ -156,7 +156,7 @@ def _drop_tombstones(state: Partition) -> None:
 
 
 def prune(state: Partition, operation: Prune) -> None:
-    """PRUNE: close writers that were silent since the floor, forget those closed before it; the floor never falls."""
+    """PRUNE: close writers silent since the floor, and forget those closed before the floor, which never falls."""
     floor_ms = state.floor_ms = max(state.floor_ms, operation.floor_ms)
     for writer in [*state.writers.values()]:
         time_ms = time_of_writer(writer.id)
@@ -184,7 +184,7 @@ assert CHANGED < 0, "no counter"
 
 
 def is_over(state: Partition, query: bytes) -> bool:
-    """Whether a query gets no decisions any more: the writer that has its id is closed, or was forgotten."""
+    """Whether no batch of a query is decided any more: the writer with the query's id is closed, or was forgotten."""
     writer = state.writers.get(query)
     if writer is not None:
         return writer.closed_at is not None

@@ -1,12 +1,12 @@
 """Adoption: a session continues conversations whose sender is gone (protocol.md section 7.12).
 
-Every session that may have sent on them is closed at their homes and targets. So its records in flight are received
-before that, or come back and are never received. Only then does the successor send. It does not know how many messages
-were sent before, by the dead session or by a home, so it sends neither sequence numbers nor FIRST.
+Every session that may have sent on them is closed at their homes and targets. So its records in flight either are
+received before that, or come back and are never received. Only then does the successor send. It does not know how many
+messages were sent before, by the dead session or by a home, so it sends neither sequence numbers nor FIRST.
 
-    look at homes and targets          which sessions have opened them or sent on them
+    look at homes and targets          which sessions have opened the conversations or sent on them
     close at homes, wait, drain        redirected messages are at the target
-    close at targets, wait, drain      bounced messages are at home; sessions heard meanwhile are closed as well
+    close at targets, wait, drain      bounced messages are at home; sessions that sent meanwhile are closed, too
     close at homes once more, wait     bounced messages are in the mailboxes
 
 Many conversations are adopted at once: each step reads a partition, and closes a writer there, once for all of them.
@@ -21,14 +21,14 @@ from typing import Final, NamedTuple
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import RECEIVING, SENDING, State
-from konverse.dialog.state.writer import NOBODY
+from konverse.dialog.state.writer import NO_HEIR
 from konverse.schemas.errors import SessionTakenOver
 from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
 
 from .dialogs import BeginOptions, DialogState, Redirects, SessionDialog
-from .lanes import Lane, Produce, Single, heard, refused
+from .lanes import Lane, Produce, Single, has_ingested, refused
 from .session import Session
 
 
@@ -46,7 +46,7 @@ class FoundState(Enum):
     ENDED = "ended"
     """One side has ended."""
     MOVED = "moved"
-    """A side has moved to another partition, and only owners find the way there."""
+    """A side has moved to another partition, to which only owners can forward."""
 
 
 class AdoptRequest(NamedTuple):
@@ -61,7 +61,7 @@ class Adopted(NamedTuple):
     """The result for one conversation."""
 
     dialog: SessionDialog
-    """Takes messages only if OPEN. Else its bounced messages can be taken from the mailbox, and it can be ended."""
+    """Accepts messages only if OPEN. Else its bounced messages can be taken from the mailbox, and it can be ended."""
     standing: FoundState
 
 
@@ -73,8 +73,8 @@ class _Case:
         self.target: FoundState | None = None
         """Its state at its target; None: there is no endpoint."""
         self.standing = FoundState.NOT_BEGUN
-        self.opener: bytes | None = None
-        """The writer of its BEGIN, if the caller chose its id."""
+        self.named = False
+        """The caller chose its id."""
 
 
 class _WriterClosing(NamedTuple):
@@ -85,10 +85,10 @@ class _WriterClosing(NamedTuple):
 
 
 class Adoption:
-    """Adopts conversations. Its driver gives `hear` the state of each partition in `addresses` until none is left."""
+    """Adopts conversations. Its driver gives `read` the state of each partition in `addresses` until none is left."""
 
     def __init__(self, session: Session, wanted: Iterable[AdoptRequest], writers: Iterable[bytes] = ()) -> None:
-        """`writers` are sessions that may have sent on the conversations and were not heard yet."""
+        """`writers` are sessions that may have sent on the conversations without any record accepted yet."""
         self._session = session
         self._known = {one.conversation: session.dialogs.get(one.conversation) for one in wanted}
         self._cases = [_Case(one) for one in wanted if self._known[one.conversation] is None]
@@ -98,10 +98,10 @@ class Adoption:
         self._limits: dict[Address, tuple[Partition, dict[Address, int]]] = {}
         """Partition -> one fold of it, and its output counters for the other sides at the closing of the writers."""
         self._late = False
-        """A target has heard a writer that is not closed at home yet."""
+        """A target has accepted records of a writer that is not closed at home yet."""
         self._steps: list[tuple[Callable[[Partition], bool], Callable[[_Case], Address], bool]] = [
-            (self._look_home, _home_of, False),
-            (self._look_at_target, _target_of, False),
+            (self._read_home, _home_of, False),
+            (self._read_target, _target_of, False),
             *self._rounds(),
         ]
         self._left: dict[Address, None] = {}
@@ -121,7 +121,7 @@ class Adoption:
         """Partitions whose states are wanted; none when the adoption is complete."""
         return list(self._left)
 
-    def hear(self, state: Partition) -> list[Produce]:
+    def read(self, state: Partition) -> list[Produce]:
         """Take the current state of one of them. Raises SessionTakenOver when the session itself was closed there."""
         if state.address not in self._left:
             return []
@@ -129,7 +129,7 @@ class Adoption:
         if closing is not None:
             if refused(state, *closing):
                 raise SessionTakenOver("this session was closed, and cannot adopt conversations; connect again")
-            if not heard(state, *closing):
+            if not has_ingested(state, *closing):
                 return []
         if not self._steps[0][0](state):
             return []
@@ -141,7 +141,7 @@ class Adoption:
 
     def finish(self) -> list[Adopted]:
         """The results, in the order of `wanted`. Only when `addresses` is empty."""
-        assert not self._left, "the states of partitions are wanted"
+        assert not self._left, "partitions remain to be read"
         cases = iter(self._cases)
         return [
             Adopted(known, _standing_of_own(known)) if known is not None else self._adopted(next(cases))
@@ -174,11 +174,11 @@ class Adoption:
         if writers:
             self._closings[address] = _WriterClosing(lane, lane.next - 1)
 
-    def _look_home(self, state: Partition) -> bool:
+    def _read_home(self, state: Partition) -> bool:
         """Note which sessions have opened the conversations, and where their targets are."""
         for case in self._at(state, _home_of):
             endpoint = state.endpoint(Role.INITIATOR, case.conversation)
-            case.opener = next(iter(state.named.openers.get((Role.INITIATOR, case.conversation), ())), None)
+            case.named = (Role.INITIATOR, case.conversation) in state.named.living
             if endpoint is not None:
                 services = endpoint.terms.service, endpoint.terms.far_service, endpoint.terms.contract
                 where = state.address, endpoint.stream.address
@@ -186,8 +186,8 @@ class Adoption:
                 self._add(case, state, [endpoint.opener])
         return True
 
-    def _look_at_target(self, state: Partition) -> bool:
-        """Note which sessions the targets have heard, and the state of each target. A new session sets `_late`."""
+    def _read_target(self, state: Partition) -> bool:
+        """Note which sessions have sent to the targets, and the state of each target. A new session sets `_late`."""
         for case in self._at(state, _target_of):
             endpoint = state.endpoint(Role.TARGET, case.conversation)
             case.target = _standing_at_target(state, case.conversation, endpoint)
@@ -196,7 +196,7 @@ class Adoption:
 
     def _drained(self, state: Partition) -> bool:
         """Whether the partition has delivered all it had for the other sides when the writers were closed there."""
-        self._look_at_target(state)
+        self._read_target(state)
         source, limits = self._limits.get(state.address, (None, {}))
         if source is not state:
             others = {address for case in self._cases for address in (_home_of(case), _target_of(case))}
@@ -220,17 +220,15 @@ class Adoption:
         return len(case.writers) > before
 
     def _may_close(self, writer: bytes) -> bool:
-        """Owners are never closed, nor is this session."""
+        """Whether the writer may be closed: owners never are, nor is this session."""
         return time_of_writer(writer) is not None and writer not in self._session.ids
 
     # ------------------------------------------------------------------------------------------------------ results
 
     def _adopted(self, case: _Case) -> Adopted:
         session = self._session
-        manner = BeginOptions(case.returning, named=case.opener is not None)
+        manner = BeginOptions(case.returning, named=case.named)
         dialog = session.propose(case.conversation, case.begin, manner)
-        session.former.begun(case.conversation, manner.flags)
-        dialog.was_begun_by(case.opener or dialog.opener)
         dialog.sent, dialog.redirects = 1, Redirects()  # the target has FIRST; sequence numbers are not known
         dialog.redirects.opened = True
         dialog.finished = case.standing is FoundState.FINISHED
@@ -240,7 +238,6 @@ class Adoption:
             session.dialogs[case.conversation] = dialog
         else:
             dialog.state = DialogState.ENDED
-            session.former.leave_open(dialog)
         return Adopted(dialog, case.standing)
 
 
@@ -266,8 +263,8 @@ def _speakers(endpoint: Endpoint | None) -> list[bytes]:
 def _line_of(state: Partition, writer: bytes) -> list[bytes]:
     """A writer and its heirs, one after another."""
     line = [writer]
-    while (known := state.writers.get(line[-1])) is not None and (known.heir or NOBODY) != NOBODY:
-        line.append((known.heir or NOBODY)[0])
+    while (known := state.writers.get(line[-1])) is not None and (known.heir or NO_HEIR) != NO_HEIR:
+        line.append((known.heir or NO_HEIR)[0])
     return line
 
 
@@ -284,7 +281,7 @@ def _standing_at_target(state: Partition, conversation: bytes, endpoint: Endpoin
 
 
 def _standing_at_home(state: Partition, case: _Case) -> FoundState | None:
-    """None when its target decides."""
+    """The state that its home shows; None when its target decides."""
     endpoint = state.endpoint(Role.INITIATOR, case.conversation)
     if (Role.INITIATOR, case.conversation) in state.moves.stubs:
         return FoundState.MOVED

@@ -1,13 +1,12 @@
-"""A dialog in the session that began it: its state, its headers, and what it holds back.
+"""A dialog in the session that began it: its state, its headers, and the messages that it holds back.
 
-A session sends straight to the target. With REDIRECTs it also has messages sent by the dialog's home, so a dialog has
-two paths to its target and uses one at a time (protocol.md section 5). A REDIRECT leaves when everything that the
-session itself sent on the dialog is acknowledged. What the session sends behind a REDIRECT is held until the home's
-journal shows that the redirected messages are in the target's log.
+A session sends straight to the target. By a REDIRECT it has the dialog's home send a message, so a dialog has two paths
+to its target and uses one at a time (protocol.md section 5). A REDIRECT leaves when everything that the session itself
+sent on the dialog is acknowledged. Messages that the session sends after a REDIRECT are held until the home's journal
+shows that the redirected messages are in the target's log.
 
-A caller may choose the id of a conversation (section 9e). By the time a record arrives, another conversation may have
-that id. So the records of such a dialog name the writer of its BEGIN, and a session that has ended it does not begin it
-again unless the caller says ANEW.
+A caller may choose the id of a conversation (section 9e). A session that has ended such a dialog does not begin it
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.dialog.state.named import in_use
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import (
     ENDED_TWICE,
@@ -33,7 +31,6 @@ from konverse.schemas.limits import SESSION_OVER_ENTRIES_MAX, SESSION_RECORD_BYT
 from konverse.schemas.system_messages import ANOTHER_ID, END_DIALOG
 from konverse.schemas.wire.envelope import decode_suffix, encode_suffix, head
 from konverse.schemas.wire.records import (
-    ANEW,
     FIRST,
     FOR_EVER,
     NAMED,
@@ -49,14 +46,14 @@ from konverse.schemas.wire.records import (
 )
 from konverse.schemas.wire.varint import LOW_MASK, SMALL, varint
 
-from .lanes import Lane, Single, heard, refused, weight_of
+from .lanes import Lane, Single, has_ingested, refused, weight_of
 
 if TYPE_CHECKING:
     from konverse.dialog.state.partition import Partition
 
-_END_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
+END_CALL_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
 _ENDED_ENTRIES_MAX: Final = 1_000
-"""Ended dialogs that `Lifetimes` keeps at most, besides as many as there are live ones."""
+"""`Lifetimes` keeps at most this many ended dialogs, plus as many as there are live ones."""
 
 
 class Redirects:
@@ -83,17 +80,17 @@ class Redirects:
         home, flags = dialog.home, dialog.flags | FIRST if first else dialog.flags
         prefix = head(Kind.REDIRECT, flags, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         self.counter, self._lane, self._source = home.next, home, None
-        home.put(Single(prefix, -1, dialog.key), control(dialog, bounce, dialog.begin if first else None), None)
+        home.put(Single(prefix, -1, dialog.key), control(bounce, dialog.begin if first else None), None)
 
     def arrived(self, dialog: SessionDialog, home: Partition) -> bool:
-        """Whether home has heard the latest REDIRECT, and everything it sent by then is in the target's log.
+        """Whether home has ingested the latest REDIRECT, and everything home had sent by then is in the target's log.
 
         The counter that must be acknowledged is taken from one fold of home and compared within that fold only. Another
         fold may have ingested the REDIRECT in another commit, with other counters.
         """
         if self.counter is None or self._lane is None:
             return False
-        if not (heard(home, self._lane, self.counter) or refused(home, self._lane, self.counter)):
+        if not (has_ingested(home, self._lane, self.counter) or refused(home, self._lane, self.counter)):
             return False
         stream = home.streams.get(dialog.target.address)
         if self._source is not home:
@@ -106,7 +103,7 @@ class Redirects:
 
 
 def _was_opened(home: Partition, conversation: bytes) -> bool:
-    """Whether home has sent FIRST, or FIRST is no longer needed. For an endpoint that moved away, its stub tells."""
+    """Whether home has sent FIRST, or FIRST is no longer needed. The stub of a moved endpoint has the answer."""
     chain = home.moves.stubs.get((Role.INITIATOR, conversation))
     if chain:
         return next(iter(chain.values())).opened
@@ -121,110 +118,52 @@ def confirmation(home: Lane, conversation: bytes, bounce: BounceId) -> tuple[Sin
 
 
 class BeginOptions(NamedTuple):
-    """How a dialog is begun, besides its BEGIN block."""
+    """Options of a new dialog that are not in its BEGIN block."""
 
     returning: bool = False
     """Messages that reach the target after it has ended come back."""
     named: bool = False
     """The caller chose its id."""
-    anew: bool = False
-    """Begin it even if a conversation with this id is over."""
     level: int = NO_SEQUENCE
     """Priority of the initiator's side; -1: its home asks the catalog."""
 
     @property
     def flags(self) -> int:
         """Flags of all its messages."""
-        return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
+        return RETURNING * self.returning | NAMED * self.named
 
 
 PLAIN: Final = BeginOptions()
 
 
-class FormerDialogs:
-    """Dialogs with caller-chosen ids that a session or their peers have ended: what they forbid when an id comes again.
-
-    All dialogs that a session begins with one id have one opener. So no record of a former dialog may leave behind the
-    BEGIN of a new conversation: it would count for that.
-    """
+class EndedConversations:
+    """Conversations with caller-chosen ids that a session has ended."""
 
     def __init__(self) -> None:
         self._over: dict[bytes, None] = {}
-        """Conversations that the session has ended."""
-        self._ending: dict[bytes, list[SessionDialog]] = {}
-        """Dialogs whose END was called and has not left."""
-        self._left_open: dict[bytes, list[SessionDialog]] = {}
-        """Dialogs that their peer or their lifetime has ended, and the session has not."""
 
-    def check(self, conversation: bytes, manner: BeginOptions) -> None:
-        """Raise what forbids to begin this conversation.
-
-        ConversationOver when the session has ended it, unless `manner` says ANEW; InvalidState for ANEW before the END
-        has left.
-        """
-        if conversation in self._over and not manner.anew:
+    def check(self, conversation: bytes) -> None:
+        """Raise ConversationOver for a conversation that the session has ended."""
+        if conversation in self._over:
             raise ConversationOver(
                 f"conversation {UUID(bytes=conversation)} is over: this session has ended it. {ANOTHER_ID}"
             )
-        if conversation in self._ending and manner.anew:
-            raise InvalidState(
-                f"conversation {UUID(bytes=conversation)} is ending: its END waits until its messages have arrived. "
-                "Flush, and begin it anew when the other side has ended as well"
-            )
 
-    def begun(self, conversation: bytes, flags: int) -> None:
-        """The id is in use again. With ANEW no former dialog can be ended any more: its END would come too late."""
-        self._over.pop(conversation, None)
-        if flags & ANEW:
-            for former in self._left_open.pop(conversation, ()):
-                former.waiting_end = b""  # as if END had been called
-
-    def leave_open(self, dialog: SessionDialog) -> None:
-        """Note that the peer has ended this dialog, and the session has not."""
+    def add(self, dialog: SessionDialog) -> None:
+        """Remember that the session ends this dialog. The oldest entry is dropped when there are too many."""
         if dialog.flags & NAMED:
-            _add(self._left_open, dialog)
-
-    def end(self, dialog: SessionDialog) -> None:
-        """END was called. It may wait for what the dialog has sent."""
-        if dialog.flags & NAMED:
-            _remove(self._left_open, dialog)
-            _add(self._ending, dialog)
             if len(self._over) >= SESSION_OVER_ENTRIES_MAX:
                 del self._over[next(iter(self._over))]
             self._over[dialog.conversation] = None
 
-    def gone(self, dialog: SessionDialog) -> None:
-        """Its END has left: no later record can overtake it."""
-        _remove(self._ending, dialog)
+    def discard(self, dialog: SessionDialog) -> None:
+        """Forget that the session has ended this dialog: the transaction that ended it did not happen."""
+        self._over.pop(dialog.conversation, None)
 
 
-def _add(dialogs: dict[bytes, list[SessionDialog]], dialog: SessionDialog) -> None:
-    """Add a dialog to those of its id. When there are too many ids, the oldest one is dropped."""
-    known = dialogs.pop(dialog.conversation, [])
-    if len(dialogs) >= SESSION_OVER_ENTRIES_MAX:
-        del dialogs[next(iter(dialogs))]
-    dialogs[dialog.conversation] = [*known, dialog]
-
-
-def _remove(dialogs: dict[bytes, list[SessionDialog]], dialog: SessionDialog) -> None:
-    others = [one for one in dialogs.pop(dialog.conversation, ()) if one is not dialog]
-    if others:
-        dialogs[dialog.conversation] = others
-
-
-def opened(dialog: SessionDialog) -> Opened | None:
-    """Detail of its messages, FIN and END_CALL: the writer of BEGIN; None for an id that is not NAMED."""
-    return Opened(dialog.opener) if dialog.flags & NAMED else None
-
-
-def control(dialog: SessionDialog, detail: Timer | BounceId, begin: Begin | None = None) -> bytes:
-    """Header suffix of SET_TIMER and REDIRECT; `origin` is the writer of BEGIN if the dialog is NAMED."""
-    return encode_suffix(Suffix(begin=begin, origin=dialog.opener if dialog.flags & NAMED else None, detail=detail))
-
-
-def end_call(dialog: SessionDialog) -> bytes:
-    """Header suffix of END_CALL."""
-    return encode_suffix(Suffix(END_DIALOG, detail=opened(dialog))) if dialog.flags & NAMED else _END_SUFFIX
+def control(detail: Timer | BounceId, begin: Begin | None = None) -> bytes:
+    """Header suffix of SET_TIMER and REDIRECT."""
+    return encode_suffix(Suffix(begin=begin, detail=detail))
 
 
 def first_under(suffix: bytes, writer: bytes) -> bytes:
@@ -233,14 +172,17 @@ def first_under(suffix: bytes, writer: bytes) -> bytes:
     return suffix if value.detail is not None else encode_suffix(value._replace(detail=Opened(writer)))
 
 
-def control_under(suffix: bytes, writer: bytes) -> bytes:
-    """As `control`, for a dialog whose BEGIN is sent again under the id `writer`."""
-    value = decode_suffix(suffix)
-    return suffix if value.origin is None else encode_suffix(value._replace(origin=writer))
-
-
 class DialogState(Enum):
-    """The state of a dialog in the session that began it."""
+    """The state of a dialog in the session that began it.
+
+    STAGED    -> OPEN       the transaction that begins it is committed
+    STAGED    -> NOT_BEGUN  the transaction, or the step that begins it, is rolled back
+    BEGINNING -> OPEN       its BEGIN is acknowledged
+    OPEN      -> ENDING     END is called, and waits for records of the dialog that are not acknowledged
+    any       -> ENDED      END is written or in a transaction handed over, or home reports the end of the peer
+
+    An adopted dialog is OPEN or ENDED from the beginning.
+    """
 
     STAGED = "staged"
     """Begun in a transaction that is not committed yet."""
@@ -265,7 +207,7 @@ class SessionDialog:
         self.conversation = conversation
         self.begin = begin
         self.flags = manner.flags
-        """Flags of every message, including redirected ones: RETURNING, NAMED, ANEW."""
+        """Flags of every message, including redirected ones: RETURNING and NAMED."""
         self.level = manner.level
         """Priority of this side; BEGIN has it in place of a sequence number."""
         self.opener = home.writer
@@ -283,17 +225,17 @@ class SessionDialog:
         self.sent = 0
         """Sequence number of the next message."""
         self.held: list[tuple[str, bytes] | BounceId] = []
-        """What waits for BEGIN or behind a REDIRECT: messages, and bounced messages to redirect to this dialog."""
+        """Items held until BEGIN or a REDIRECT takes effect: messages, and bounced messages to redirect here."""
         self.redirects: Redirects | None = None
         """Set by the first REDIRECT or by adoption: home sends too, so the session does not number its messages."""
-        self.suffixes = home.contracts.setdefault(begin.contract, {}) if not self.flags & NAMED else {}
+        self.suffixes = home.contracts.setdefault(begin.contract, {})
         """Message type -> header suffix; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
         """Body of the END call; b"" for a plain end, None before END is called."""
         self.finished = False
         """FIN was called."""
         self.judged = False
-        """Adopted when a side had ended or sent FIN: each of its messages was received or has come back."""
+        """It was adopted after a side had ended or sent FIN: each of its messages was received or has come back."""
         self.pending = 0
         """Number of transactions whose outputs for it may not have arrived: no direct sends meanwhile."""
         self.placed: int | None = None
@@ -304,18 +246,6 @@ class SessionDialog:
     def _prefix(self, target: Lane) -> bytes:
         address = target.address
         return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
-
-    def begun_again(self, manner: BeginOptions) -> SessionDialog:
-        """This dialog, for another begin with its id. InvalidState for ANEW when it was begun without."""
-        if manner.anew and not self.flags & ANEW:
-            raise InvalidState(in_use(self.conversation))
-        return self
-
-    def was_begun_by(self, writer: bytes) -> None:
-        """Note the id under which its BEGIN is written."""
-        self.opener = writer
-        if self.flags & NAMED:
-            self.suffixes = {}  # the cached ones name the former id
 
     @property
     def returning(self) -> bool:
@@ -346,22 +276,30 @@ class SessionDialog:
         if ends and self.waiting_end is not None:
             raise ConversationEnded(f"conversation {UUID(bytes=self.conversation)} was ended already", ENDED_TWICE)
         if self.waiting_end is not None or (self.state is DialogState.ENDED and not ends):
-            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {self.begin.to_service}")
+            raise ConversationEnded(
+                f"conversation {UUID(bytes=self.conversation)} was ended; begin a new one to send to "
+                f"{self.begin.to_service}"
+            )
         if self.finished and not ends:
-            raise ConversationEnded(f"the dialog was finished; begin a new one to send to {self.begin.to_service}")
+            raise ConversationEnded(
+                f"conversation {UUID(bytes=self.conversation)} was finished (`finish`); begin a new one to send to "
+                f"{self.begin.to_service}"
+            )
 
     def check_timer(self, timeout_ms: int) -> None:
         """Raise TimerRefused when its timer may not be set any more. A timer that is set stays until this side ends."""
         if self.waiting_end is not None:
             raise TimerRefused("the dialog was ended, which has cancelled its timer")
         if self.state is DialogState.ENDED and timeout_ms != NO_TIMER:
-            raise TimerRefused("the peer has ended the dialog, or its lifetime is over: set no timer, end it")
+            raise TimerRefused(
+                "the peer has ended the dialog, or its lifetime is over: no timer can be set; call `end`"
+            )
         self.check_open(ends=True)
 
     def check_path(self) -> None:
         """Raise QueueFull while outputs of a transaction on it have not arrived."""
         if self.blocked:
-            raise QueueFull("a transaction with this dialog has not arrived yet; try again")
+            raise QueueFull("outputs of an earlier transaction on this dialog have not arrived yet; try again")
 
     def go_along(self) -> None:
         """Follow its records to the lanes that hold them now."""
@@ -393,9 +331,7 @@ class SessionDialog:
         """Header suffix of every message of this type except the first message of the dialog."""
         suffix = self.suffixes.get(message_type)
         if suffix is None:
-            suffix = self.suffixes[message_type] = encode_suffix(
-                Suffix(message_type, home=self.begin.home, detail=opened(self))
-            )
+            suffix = self.suffixes[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
         return suffix
 
     def stage(self, message_type: str, body: bytes) -> bytes:
@@ -420,9 +356,9 @@ class SessionDialog:
 
 
 class Lifetimes:
-    """Dialogs with a lifetime: the session sends nothing on them when it is over, whatever their homes say.
+    """Dialogs with a lifetime: when it is over the session sends nothing more, even before their homes report it.
 
-    Home and target measure the lifetime by the log. This clock is the session's own; it starts at the first `over`
+    Home and target measure the lifetime by the time of the log, the session by its own clock: from the first `over`
     after the BEGIN.
     """
 
@@ -439,7 +375,7 @@ class Lifetimes:
             self._new.append(dialog)
 
     def over(self, now_ms: int) -> list[SessionDialog]:
-        """Dialogs whose lifetime is over. Forgets dialogs that ended before."""
+        """Dialogs whose lifetime is over. Forgets dialogs that have already ended."""
         new, self._new = self._new, []
         for dialog in new:
             self._counted += 1

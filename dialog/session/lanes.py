@@ -1,7 +1,7 @@
 """Lanes: the records of a session for one destination partition, from the first unacknowledged one on.
 
 A record keeps its counter until its lane moves to another writer id. Then `find` and `where` give its present place.
-`heard`, `refused` and `lost` tell from a partition's state what became of a record there.
+`has_ingested`, `refused` and `lost` tell from a partition's state what became of a record there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import NamedTuple, Protocol
 
 from konverse.dialog.rules.holes import hole_at
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.writer import NOBODY
+from konverse.dialog.state.writer import NO_HEIR
 from konverse.dialog.window import Window
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import Address, time_of_writer
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
@@ -64,14 +65,16 @@ class Speaker(Protocol):
         """Number of messages numbered so far."""
 
     def go_along(self) -> None:
-        """A message of the dialog moves to a lane with another writer id."""
+        """Called when a message of the dialog moves to a lane with another writer id."""
 
 
 class Lane:
-    """Records of the session for one destination partition: their counters, and what is needed to send them again.
+    """The session's send stream to one destination partition: counters of records, and the data to send them again.
 
-    For a message only its dialog, suffix and body are kept. If it has to be sent again, its header is built from them
-    again. Finished headers would fill the CPU caches of a busy sender, and would be out of the caches when freed.
+    Its twin for the outputs of an owner is `dialog.state.outbox.Stream`.
+
+    Of a message the lane keeps the dialog, suffix and body, and rebuilds the header from them to send it again.
+    Complete headers would fill the CPU caches of a busy sender, and would have left the caches when they are freed.
     """
 
     __slots__ = (
@@ -118,7 +121,7 @@ class Lane:
         self.moved: Lane | None = None
         """The lane that holds its records now, under another writer id."""
         self.shift = 0
-        """Added to a counter here, gives the record's counter in `moved`."""
+        """Added to a counter of this lane, it gives the record's counter in `moved`."""
         self.low = SMALL
         self.high = b""
 
@@ -172,7 +175,7 @@ class Lane:
         return self.weight >= self.room
 
     def park(self) -> None:
-        """Hand over nothing more: the destination refuses. Keep the records that wait, and report the lane as full."""
+        """Hand over nothing more, because the destination refuses records. Keep them, and report the lane as full."""
         if not self.parked:
             self.parked = True
             self.room -= SESSION_WINDOW_BYTES_MAX
@@ -204,7 +207,9 @@ class Lane:
     def check_room(self) -> None:
         """Raise QueueFull when the window is full."""
         if self.full:
-            raise QueueFull(f"{len(self.origins)} records to {self.address.topic} wait for Kafka; try again")
+            topic = self.address.topic
+            waiting = counted(len(self.origins), f"record to {topic} waits", f"records to {topic} wait")
+            raise QueueFull(f"{waiting} for Kafka; try again")
 
     def unsent(self) -> list[Handed]:
         """Records to hand over (again). Built from the last one backwards: a dialog knows its last sequence number."""
@@ -246,34 +251,35 @@ def weight_of(body: bytes | None) -> int:
     return (len(body) if body else 0) + SESSION_RECORD_BYTES
 
 
-def heard(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition has taken the record that a session put into this lane under this counter.
+def has_ingested(state: Partition, lane: Lane, counter: int) -> bool:
+    """Whether a partition has ingested the record that a session put into this lane under this counter.
 
-    False for a record that was deleted before the partition read it, even when later records were taken.
+    False for a record that was deleted before the partition read it, even when later records were ingested.
     """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
-    if known is None:  # the writer was forgotten, or not heard yet
+    if known is None:  # the writer was forgotten, or is not known yet
         return lane.counts(counter) and (time_of_writer(lane.writer) or state.floor_ms) < state.floor_ms
     return counter < (known.next if known.closed_at is None else known.closed_at) and not hole_at(known.holes, counter)
 
 
 def refused(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition will never take that record.
+    """Whether a partition will never ingest that record.
 
-    Either another process closed the session there first, or the record was deleted before it was read, or the
-    session's id was ahead of the partition's time, so that none of its records in the log was taken.
+    Either another process closed the session there first, or the record was deleted before it was ingested, or the
+    session's id was ahead of the partition's time, so that none of its records in the log was accepted.
     """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
     if known is None:
         if lane.moved is None:
             return False
-        behind = lane.window.acked + lane.shift - 1  # CLOSE_WRITER; the next id may be ahead of time too
-        return heard(state, lane.moved, behind) or refused(state, lane.moved, behind)
+        # the counter of CLOSE_WRITER; the next id's clock may also be ahead of the partition's time
+        behind = lane.window.acked + lane.shift - 1
+        return has_ingested(state, lane.moved, behind) or refused(state, lane.moved, behind)
     if known.closed_at is None or counter < known.closed_at:
         return lost(state, lane, counter)
-    return known.heir is NOBODY or lane.counts(counter)
+    return known.heir is NO_HEIR or lane.counts(counter)
 
 
 class Produce(NamedTuple):
@@ -284,7 +290,7 @@ class Produce(NamedTuple):
 
 
 def lost(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether the record that a session put into this lane was deleted before the partition read it."""
+    """Whether the record that a session put into this lane was deleted before the partition ingested it."""
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
     return known is not None and hole_at(known.holes, counter) is not None

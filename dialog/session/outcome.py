@@ -1,12 +1,12 @@
-"""Outcome: which messages of a gone sender were received (protocol.md section 5, M136).
+"""Outcome: which messages of a sender that is gone were received (protocol.md section 5, M136).
 
 The question is a CLOSE_WRITER, so the first answer holds for ever: records below the closing counter were received, the
-others never will be. Where the sender had closed its id itself to continue under a new one, that heir is asked about as
-well, at the counter which the record got under it.
+others never will be. If the sender itself had closed its id to continue under a new one (its heir), the heir is asked
+about as well, for the counter that the record got under it.
 
 A session with transactions is closed at the transmission partition first. Its other destinations are asked when the
-outputs of its transactions have arrived. The transactions happened, and a destination that has closed their session
-would not accept their outputs.
+outputs of its transactions have arrived: the transactions have happened, but a destination that has closed their
+session would not accept their outputs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from konverse.dialog.rules.holes import hole_at
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.writer import MERGED, NOBODY, Heir, Hole
+from konverse.dialog.state.writer import MERGED, NO_HEIR, Heir, Hole
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
@@ -98,16 +98,19 @@ class OutcomeQuery:
             else:
                 writer = state.writers[wanted.asked]
                 assert writer.closed_at is not None
-                self._closed[key] = (writer.closed_at, writer.heir or NOBODY, writer.holes)
+                self._closed[key] = (writer.closed_at, writer.heir or NO_HEIR, writer.holes)
         if state.address == self._transmission:
-            self._look_what_arrived(state)
+            self._read_arrivals(state)
         for trail in self._trails:
             if trail.sent.address == state.address:
                 self._follow(trail, state)
         return None
 
-    def _look_what_arrived(self, state: Partition) -> None:
-        """Output counters are compared within one fold: another fold may have given others."""
+    def _read_arrivals(self, state: Partition) -> None:
+        """Note the writers whose transactions have arrived.
+
+        Output counters are compared within one fold, because another fold may have given others.
+        """
         asked = {trail.sent.address for trail in self._trails}
         for writer, (source, sent) in self._awaited.items():
             if source is not state:
@@ -158,16 +161,16 @@ class _Trail:
         self.over = False
 
     def follow(self, closed_at: int, heir: Heir, holes: tuple[Hole, ...], state: Partition) -> bool:
-        """Its writer was closed at `closed_at`. Returns True when the outcome cannot be known."""
+        """Process the closing of its writer at `closed_at`. Returns True when the outcome cannot be known."""
         there = [counter for counter in self.counters if counter < closed_at]
         if there and self.sent.held >= 0:
-            return self._look_up(state)
+            return self._ask_endpoint(state)
         for received, counter in enumerate(there):
             hole = hole_at(holes, counter)
             if hole is not None:  # its conversation has failed, and the later messages have come back
                 self.number += received
                 self.over = True
-                return hole.told == MERGED
+                return hole.answered_to == MERGED
         self.number += len(there)
         rest = self.counters[len(there) :]
         heir_id, at = heir
@@ -178,16 +181,17 @@ class _Trail:
             self.counters = [at + 1 + counter - closed_at for counter in rest]
         return False
 
-    def _look_up(self, state: Partition) -> bool:
-        """The writer was heard where held messages would stand, so ask the endpoint how many it has received."""
+    def _ask_endpoint(self, state: Partition) -> bool:
+        """Records were ingested where the held messages would stand: the endpoint tells how many it has received."""
         self.over = True
         endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
         if endpoint is None or self.sent.sequence == NO_SEQUENCE or endpoint.index in state.moves.arrivals:
             return True  # after a move away and back, some of its messages may still be on their way
         key = Role.TARGET, self.sent.conversation
         speaks = any(lane.writer.id == self.writer for lane in endpoint.lanes())
-        if key in state.named.living and not (speaks and len(state.named.openers.get(key, ())) == 1):
-            return True  # other sessions have begun it as well, and their messages count among the received ones
+        shared = state.named.living.get(key)
+        if shared or (shared is False and not speaks) or key in state.named.over:
+            return True  # other sessions may have begun it as well, and their messages are among the received ones
         self.number = min(max(self.number, endpoint.received), self.end)
         return False
 

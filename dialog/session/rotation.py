@@ -1,21 +1,21 @@
 """Rotation of a session's writer id: when a new id is due, and how records move to it (protocol.md section 5).
 
-When: a destination may forget a writer that was silent for long. So a session's records to one destination follow one
-another within half a day, and an acknowledgement that comes a day after its record was made counts for nothing (rule
-5). Sending a message notes no time. The driver calls `AgeWatch.look` at intervals, with a clock that also runs while
-the machine sleeps, and records made between two looks are taken to be as old as they can be.
+When: a destination may forget a writer that has been silent for long. So a session's records to one destination follow
+one another within half a day, and an acknowledgement that comes a day after its record was made is ignored (rule 5).
+Sending takes no timestamp. Instead the driver calls `AgeWatch.check_age` at intervals, with a clock that keeps running
+while the machine sleeps, and records made between two checks are assumed to be as old as they can be.
 
 How: the new id closes the old one at each destination, and sends again the records that were not received.
 
     old lane    … 41 42 43 44 …          W is closed at 43: 43, 44 … were not received and never will be
-    new lane    0 (CLOSE_WRITER of W)  1 (what was 43)  2 (what was 44) …
+    new lane    0 (CLOSE_WRITER of W)  1 (formerly 43)  2 (formerly 44) …
 
 A lane with nothing in flight moves at once. Any other lane is retired: it takes records, hands over none, and waits for
-the answer to the CLOSE_WRITER. A lane is also retired when messages held for a BEGIN will go to it: another process may
-have asked about them, and been told that they are not received and never will be. While answers are awaited, the new id
-may have to be replaced as well. Then the lanes form a chain, and all but the oldest hold only questions. Moved records
-stand directly behind the question in their new lane, so the place of a record under one id gives its place under the
-next.
+the answer to the CLOSE_WRITER, which is also called a question here. A lane is also retired when messages held for a
+BEGIN will go to it: another process may have asked about them and learned that they are not received and never will be.
+While answers are awaited, the new id may have to be replaced as well. Then the lanes form a chain, and all but the
+oldest hold only questions. Moved records follow the question directly in their new lane, so the counter of a record
+under one id gives its counter under the next.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from konverse.schemas.limits import SESSION_ANSWER_MS_MAX, SESSION_IDLE_MS_MAX, 
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import FIRST, HEIR, NO_SEQUENCE, Kind, Notice, NoticeReason, Suffix, WriterClosed
 
-from .dialogs import control_under, first_under
+from .dialogs import first_under
 from .lanes import Lane, Single
 
 LOOK_EVERY_MS: Final = 60_000
-"""A look that follows the previous one sooner than this does nothing."""
+"""Interval between checks; an earlier check does nothing."""
 
 
 class CloseQuery(NamedTuple):
@@ -50,21 +50,21 @@ class CloseQuery(NamedTuple):
 
 
 class Unheard(Enum):
-    """A partition's reply to a question that is no answer."""
+    """A partition's reply that does not answer the question."""
 
     LATER = "later"
     """The writer asked about is ahead of the partition's time, or the question was deleted unread: ask again."""
     EXPIRED = "expired"
     """The partition has forgotten the writer asked about."""
     ANOTHER = "another"
-    """The partition does not hear the asker: ask under another id."""
+    """The partition accepts nothing from the asker: ask under another id."""
 
 
 def reply(state: Partition, wanted: CloseQuery) -> WriterClosed | Unheard | None:
-    """The reply to a question in the destination's state; None while the question has not been heard there."""
+    """The reply to a question, read from the destination's state; None until the question was ingested there."""
     asker = state.writers.get(wanted.asker)
     if asker is None:
-        # a forgotten asker asked in vain, or its question will not be heard when it comes
+        # the asker was forgotten: its question had no effect, or will be refused when it arrives
         never = (time_of_writer(wanted.asker) or state.floor_ms) < state.floor_ms
         return Unheard.ANOTHER if never or state.noticed.get(wanted.asker, 0) < 0 else None
     if asker.closed_at is not None and asker.closed_at <= wanted.counter:
@@ -72,7 +72,7 @@ def reply(state: Partition, wanted: CloseQuery) -> WriterClosed | Unheard | None
     if asker.next <= wanted.counter:
         return None
     if hole_at(asker.holes, wanted.counter):
-        return Unheard.LATER  # the question was deleted before it was read
+        return Unheard.LATER  # the question was deleted before it was ingested
     asked = state.writers.get(wanted.asked)
     if asked is not None and asked.heir is not None:
         return closing_of(state, asked)
@@ -84,7 +84,7 @@ def reply(state: Partition, wanted: CloseQuery) -> WriterClosed | Unheard | None
 def concerns(said: object, lane: Lane) -> bool:
     """Whether a partition's statement about the lane's writer requires a new id.
 
-    FORGED does not: the partition takes all of the session's own records too, and a stranger can copy any id.
+    FORGED does not: the partition also accepts all of the session's own records, and a stranger can copy any id.
     """
     if isinstance(said, WriterClosed):
         return True
@@ -95,7 +95,7 @@ def concerns(said: object, lane: Lane) -> bool:
 
 
 def forgeries_told(home: Partition, ids: Iterable[bytes], addresses: Iterable[Address]) -> Iterator[Notice]:
-    """Notices at a home about strangers who write to these partitions under the ids of a session."""
+    """Notices at a home about strangers that write to these partitions under the ids of a session."""
     for key in product(ids, addresses):
         said = home.answers.get(key)
         if isinstance(said, Notice) and said.reason is NoticeReason.FORGED:
@@ -139,7 +139,7 @@ class TakeOver:
         _close(asked, lane, self.home, NO_SEQUENCE)
 
     def answered(self, said: WriterClosed, lane: Lane) -> list[bytes]:
-        """The newest retired lane was closed for this session. Returns conversations whose BEGIN is sent again."""
+        """Process the closing of the newest retired lane. Returns the conversations whose BEGIN is sent again."""
         chain = self.behind[lane.address]
         asked = chain.pop()
         if not chain:
@@ -155,8 +155,8 @@ class TakeOver:
 def _close(asked: bytes, lane: Lane, home: Address | None, known: int) -> None:
     """Put a CLOSE_WRITER of `asked` into a lane; the answer goes to `home`.
 
-    `known` is the number of the closed writer's records that are believed to be there. If they are not (its id was
-    ahead of time, or they were deleted), nobody sends them again.
+    `known` is the number of the closed writer's records that the destination is believed to have. If it does not have
+    them (the id was ahead of the partition's time, or they were deleted), they are not sent again.
     """
     prefix = head(Kind.CLOSE_WRITER, HEIR, Role.INITIATOR, lane.address.tag, lane.writer) + asked
     lane.put(Single(prefix, known, lane.writer), encode_suffix(Suffix(home=home)), None)
@@ -182,8 +182,6 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
         single = origin._replace(prefix=origin.prefix[:7] + new.writer + origin.prefix[23:])
         if kind == Kind.MESSAGE and origin.prefix[1] & FIRST:
             suffix = first_under(suffix, old.writer)
-        elif kind == Kind.SET_TIMER and origin.prefix[23:] in begun:
-            suffix = control_under(suffix, new.writer)
         new.put(single, suffix, body)
     old.origins.clear()
     old.suffixes.clear()
@@ -193,7 +191,7 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
 
 
 class Age(IntEnum):
-    """What a session must do about its id."""
+    """Whether a session needs a new id, and how urgently."""
 
     FRESH = 0
     OLD = 1
@@ -203,14 +201,14 @@ class Age(IntEnum):
 
 
 class _Seen:
-    """A lane at the last look."""
+    """A lane at the last check."""
 
     __slots__ = ("last_ms", "mark", "mark_ms", "next", "since_ms")
 
     def __init__(self, opened_ms: int) -> None:
         self.next = 0
         self.last_ms = opened_ms
-        """Its last record was made after this time; if it has none, the id was."""
+        """Its last record was made after this time; if it has no record, its id was."""
         self.mark = 0
         self.mark_ms = opened_ms
         """The records before `mark` were made before this time, the others after it."""
@@ -228,8 +226,8 @@ class AgeWatch:
         self._lanes: dict[Address, _Seen] = {}
         self.age = Age.FRESH
 
-    def look(self, lanes: Mapping[Address, Lane], now_ms: int) -> Age:
-        """What the session must do at this time. Call it before acknowledgements are counted."""
+    def check_age(self, lanes: Mapping[Address, Lane], now_ms: int) -> Age:
+        """Whether the session needs a new id at this time. Call it before taking acknowledgements into account."""
         before_ms = self._looked_ms
         if now_ms - before_ms < LOOK_EVERY_MS or self.age is Age.DOUBTFUL:
             return self.age
@@ -240,12 +238,12 @@ class AgeWatch:
             seen = self._lanes.get(address)
             if seen is None:
                 seen = self._lanes[address] = _Seen(self._opened_ms)
-            age = max(age, self._look_at(seen, lane, before_ms, now_ms))
+            age = max(age, self._age_of(seen, lane, before_ms, now_ms))
         self.age = age
         return age
 
     @staticmethod
-    def _look_at(seen: _Seen, lane: Lane, before_ms: int, now_ms: int) -> Age:
+    def _age_of(seen: _Seen, lane: Lane, before_ms: int, now_ms: int) -> Age:
         waiting = lane.window.acked < lane.next
         if lane.window.acked >= seen.mark:
             seen.since_ms = seen.mark_ms

@@ -1,4 +1,4 @@
-"""A session: begins dialogs, sends on them and ends them, as a writer with an id. No I/O.
+"""A session begins dialogs, sends on them and ends them, under its own writer id. No I/O.
 
 Source: protocol.md section 5.
 
@@ -8,7 +8,7 @@ and after any failure all records from the first unacknowledged one are handed o
 leaves after BEGIN is acknowledged. END leaves after all messages of its dialog are acknowledged.
 
 Calls return the records to hand over (`Produce`). The driver gives them to its producer and reports when the producer
-has run empty (`drained`) or was replaced (`restart`). Sending is the hot path: there the driver calls
+has run empty without a failure (`drained`) or was replaced (`restart`). Sending is the hot path: there the driver calls
 `SessionDialog.stage` and produces the record itself. Drivers: `bridge.client.sender` and the simulator.
 """
 
@@ -21,6 +21,7 @@ from typing import Final
 
 from konverse.dialog.rules.half_close import fin_suffix
 from konverse.dialog.state.partition import Partition
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.bodies import check_size
@@ -40,17 +41,16 @@ from konverse.schemas.wire.records import (
 from konverse.schemas.wire.token import Sent
 
 from .dialogs import (
+    END_CALL_SUFFIX,
     PLAIN,
     BeginOptions,
     DialogState,
-    FormerDialogs,
+    EndedConversations,
     Lifetimes,
     Redirects,
     SessionDialog,
     confirmation,
     control,
-    end_call,
-    opened,
 )
 from .lanes import Lane, Produce, Single, sent_of, weight_of
 from .rotation import Age, AgeWatch, CloseQuery, TakeOver, Unheard
@@ -60,13 +60,17 @@ _EMPTY: Final = encode_suffix(Suffix())
 
 
 class SessionLanes:
-    """The lanes of a session and its writer ids, one after another."""
+    """The lanes of a session and its writer ids, one after another.
+
+    A base class, because each send uses attributes of both, and a part would cost a look-up per attribute. `Session`
+    adds the dialogs; the two abstract methods are all that this class needs of them.
+    """
 
     def __init__(self, writer: bytes, opened_ms: int) -> None:
         self.writer = writer
-        """UUIDv7, 16 bytes; no other session ever uses it. `opened_ms` is the local time before it was requested."""
+        """UUIDv7, 16 bytes; no other session ever uses it. `opened_ms`: local time just before the id was requested."""
         self.ids = [writer]
-        """All writer ids so far; the last is the present one."""
+        """All writer ids so far; the last one is in use."""
         self.ageing = AgeWatch(opened_ms)
         self.takeover = TakeOver()
         self.over: KonverseError | None = None
@@ -76,15 +80,15 @@ class SessionLanes:
 
     @abstractmethod
     def _release(self) -> list[Produce]:
-        """Put the records that waited for others which are acknowledged by now."""
+        """Put the records that waited for other records, where those are now acknowledged."""
 
     @abstractmethod
     def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Produce]:
-        """Records moved to other lanes. The BEGINs of `begun` are sent again in `lane`."""
+        """Called after records moved to other lanes. BEGINs of the conversations `begun` are sent again in `lane`."""
 
     @abstractmethod
     def _stopped(self) -> None:
-        """The session is over and sends nothing more."""
+        """Called when the session is over and sends nothing more."""
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 
@@ -98,8 +102,8 @@ class SessionLanes:
     def restart(self, refused: Address | None = None) -> list[Produce]:
         """The producer was replaced: hand over every unacknowledged record again, with the same counters.
 
-        A destination that `refused` a record gets nothing before `try_again`. So the records for the other destinations
-        can be acknowledged.
+        `refused` is a destination that refused a record. It gets nothing until `try_again`, so that the records for the
+        other destinations can be acknowledged.
         """
         for lane in self.lanes.values():
             if lane.address == refused:
@@ -114,7 +118,7 @@ class SessionLanes:
         return self.unsent()
 
     def unsent(self) -> list[Produce]:
-        """Records that were not handed over yet, except for parked destinations."""
+        """Records that were not handed over yet, except those for parked destinations."""
         return [hand for lane in self.lanes.values() for hand in self._hand(lane)]
 
     @property
@@ -124,15 +128,15 @@ class SessionLanes:
 
     # ------------------------------------------------------------------------------------------------- another id
 
-    def look(self, now_ms: int) -> Age:
+    def check_age(self, now_ms: int) -> Age:
         """Whether the session needs a new id at this time. Call it before `drained`."""
         if self.closing or self.over is not None:
             return Age.FRESH
-        return self.ageing.look(self.lanes, now_ms)
+        return self.ageing.check_age(self.lanes, now_ms)
 
     def change(self, writer: bytes, opened_ms: int) -> list[Produce]:
         """Continue under a new id. The producer must have been replaced, or be empty."""
-        assert not self.closing, "a session that says goodbye goes on under its last id"
+        assert not self.closing, "a closing session keeps its id"
         self.writer = writer
         self.ids.append(writer)
         self.ageing = AgeWatch(opened_ms)
@@ -144,21 +148,22 @@ class SessionLanes:
         if self.over is not None or wanted not in self.takeover.wanted():
             return []
         if isinstance(said, WriterClosed) and said.heir is None:
-            return []  # PRUNE closed the writer; our CLOSE_WRITER was not read yet
+            return []  # PRUNE closed the writer; our CLOSE_WRITER was not ingested yet
         lane = self.lanes[wanted.address]
         if said is Unheard.LATER:
             self.takeover.ask(lane)
             return self._hand(lane)
         if said is Unheard.EXPIRED:
             self.over = OutcomeExpired(
-                f"{wanted.address.topic} has forgotten this session, which was silent for months"
+                f"{wanted.address.topic} has forgotten this session, because it sent nothing for months; the "
+                "outcome of its messages is unknown"
             )
         elif isinstance(said, WriterClosed):
             chain = self.takeover.behind[wanted.address]
             if said.heir not in self.ids or (len(chain) == 1 and said.closed_at < chain[0].window.acked):
                 self.stop(
-                    "another process has asked for the outcome of its messages, and some were reported as not "
-                    "received. Those are not sent again"
+                    "another process asked for the outcome of its messages, and those reported as not received are "
+                    "not sent again"
                 )
             else:
                 return self._moved(self.takeover.answered(said, lane), lane)
@@ -167,7 +172,7 @@ class SessionLanes:
 
     def stop(self, why: str) -> None:
         """Another process has closed this session: it sends nothing more."""
-        self.over = SessionTakenOver(f"this session was closed: {why}; connect again to go on")
+        self.over = SessionTakenOver(f"this session was closed: {why}; connect again to continue")
         self._stopped()
 
     def check_over(self) -> None:
@@ -178,7 +183,7 @@ class SessionLanes:
     # ------------------------------------------------------------------------------------------------------- lanes
 
     def lane_to(self, address: Address) -> Lane:
-        """The lane for new records to a destination: the present one, or the oldest one that awaits an answer."""
+        """The lane for new records to a destination: the oldest retired one that awaits an answer, else the present."""
         if address in self.takeover.behind:
             return self.takeover.behind[address][0]
         lane = self.lanes.get(address)
@@ -204,8 +209,8 @@ class Session(SessionLanes):
         self._beginning: deque[SessionDialog] = deque()
         self._ending: deque[SessionDialog] = deque()
         self._redirecting: dict[bytes, SessionDialog] = {}
-        """Dialogs with REDIRECTs that have not arrived, or with messages held behind them."""
-        self.former = FormerDialogs()
+        """Dialogs whose REDIRECTs have not arrived, or whose messages are held until they have."""
+        self.ended_conversations = EndedConversations()
         self._lifetimes = Lifetimes()
         self.transactions = Transactions(self)
 
@@ -216,19 +221,17 @@ class Session(SessionLanes):
     ) -> tuple[SessionDialog, list[Produce]]:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
-        Returns the existing dialog when this session has begun the conversation before. Raises ConversationOver when it
-        has ended the conversation, InvalidState for ANEW while that dialog was begun without it or still ends (M271),
-        QueueFull when the lane to the home is full.
+        Returns the existing dialog when this session has begun the conversation before. Raises ConversationOver when
+        this session has ended the conversation (M271), QueueFull when the lane to the home is full.
         """
-        self.former.check(conversation, manner)
+        self.ended_conversations.check(conversation)
         known = self.dialogs.get(conversation)
         if known is not None:
-            return known.begun_again(manner), []
+            return known, []
         self.check_over()
         home = self.lane_to(begin.home)
         home.check_room()
         dialog = self.propose(conversation, begin, manner)
-        self.former.begun(conversation, manner.flags)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, dialog.flags & ~RETURNING, Role.INITIATOR, begin.home.tag, home.writer)
@@ -265,11 +268,14 @@ class Session(SessionLanes):
         check_size(len(body))
         if dialog.target.full:
             waiting = len(dialog.target.origins) + len(dialog.held)
-            raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
+            topic = dialog.target.address.topic
+            raise QueueFull(
+                f"{counted(waiting, f'record to {topic} waits', f'records to {topic} wait')} for Kafka; try again"
+            )
         dialog.check_path()
 
     def finish(self, dialog: SessionDialog) -> list[Produce]:
-        """FIN behind the messages: the dialog takes no more. A second call changes nothing. QueueFull as for a send."""
+        """FIN after the messages: the dialog takes no more. A second call changes nothing. Raises QueueFull."""
         if dialog.finished:
             return []
         self.check_over()
@@ -281,7 +287,7 @@ class Session(SessionLanes):
         dialog.finished, dialog.open = True, False
         opened = dialog.redirects is not None and dialog.redirects.opened
         if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
-            return []  # FIN follows the held messages; without messages there is no target to tell
+            return []  # FIN follows the held messages; without messages there is no target to notify
         self.fin(dialog)
         return self._hand(dialog.target)
 
@@ -298,19 +304,19 @@ class Session(SessionLanes):
 
     def transmitted(self, state: Partition) -> list[Produce]:
         """Take the state of the transmission partition, folded from its journal."""
-        return self._release() if self.transactions.hear(state) else []
+        return self._release() if self.transactions.read(state) else []
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Produce]:
-        """END CONVERSATION: to home, once all messages are acknowledged. A second one raises ConversationEnded (8427).
+        """END CONVERSATION: to home once all messages are acknowledged. A second call raises ConversationEnded (8427).
 
-        WITH ERROR drops the messages that are held (behaviour 111), unless the dialog has a transaction pending.
+        WITH ERROR drops the held messages (behaviour 111), unless a transaction of the dialog is pending.
         """
         dialog.check_open(ends=True)
         self.check_over()
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
-        self.former.end(dialog)
+        self.ended_conversations.add(dialog)
         if error_body and not dialog.pending:
             dialog.drop_held()
         if dialog.state is DialogState.OPEN:
@@ -323,7 +329,7 @@ class Session(SessionLanes):
         return self._hand(dialog.home)
 
     def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Produce]:
-        """REDIRECT: have the dialog's home send this bounced message on it, behind everything sent on it before."""
+        """REDIRECT: have the dialog's home send this bounced message on it, after everything sent on it before."""
         self.check(dialog, b"")
         dialog.go_along()
         dialog.home.check_room()
@@ -336,7 +342,7 @@ class Session(SessionLanes):
         return self._release()
 
     def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Produce]:
-        """CONFIRM: the application knows of this bounced message of the dialog; home may drop it."""
+        """CONFIRM: the application has taken note of this bounced message of the dialog; home may drop it."""
         self.check_over()
         dialog.go_along()
         home = dialog.home
@@ -345,7 +351,7 @@ class Session(SessionLanes):
         return self._hand(home)
 
     def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Produce]:
-        """BEGIN CONVERSATION TIMER: a record to home, behind BEGIN. TimerRefused; QueueFull as for a send."""
+        """BEGIN CONVERSATION TIMER: a record to home, after BEGIN. Raises TimerRefused or QueueFull."""
         self.check_over()
         dialog.check_timer(timer.timeout_ms)
         dialog.go_along()
@@ -353,11 +359,11 @@ class Session(SessionLanes):
         home = dialog.home
         home.check_room()
         prefix = head(Kind.SET_TIMER, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
-        home.put(Single(prefix, NO_SEQUENCE, dialog.key), control(dialog, timer), None)
+        home.put(Single(prefix, NO_SEQUENCE, dialog.key), control(timer), None)
         return self._hand(home)
 
-    def home_says(self, home: Partition) -> list[Produce]:
-        """Take the state of a home: messages held behind REDIRECTs that have arrived are put."""
+    def read_home(self, home: Partition) -> list[Produce]:
+        """Take the state of a home: put the messages that were held for REDIRECTs which have arrived."""
         for dialog in self._redirecting.values():
             if dialog.redirects is not None and dialog.begin.home == home.address:
                 dialog.redirects.arrived(dialog, home)
@@ -365,28 +371,26 @@ class Session(SessionLanes):
 
     @property
     def redirecting(self) -> list[SessionDialog]:
-        """Dialogs that await news from their homes."""
+        """Dialogs that wait for their homes to carry out REDIRECTs."""
         return list(self._redirecting.values())
 
-    def look(self, now_ms: int) -> Age:
-        """As `SessionLanes.look`; also refuses sends on dialogs whose lifetime is over."""
+    def check_age(self, now_ms: int) -> Age:
+        """As `SessionLanes.check_age`; also refuses sends on dialogs whose lifetime is over."""
         for dialog in self._lifetimes.over(now_ms):
             if self.dialogs.get(dialog.conversation) is dialog:  # another dialog may have its id by now
                 self.ended_by_peer(dialog.conversation)
-        return super().look(now_ms)
+        return super().check_age(now_ms)
 
     def ended_by_peer(self, conversation: bytes) -> None:
-        """Home says that the peer has ended: refuse sends from here on. The application must still call END."""
+        """Refuse further sends: home has reported that the peer has ended. The application must still call END."""
         dialog = self.dialogs.pop(conversation, None)
         if dialog is not None:
             dialog.state = DialogState.ENDED
             dialog.open = False
-            if dialog.waiting_end is None:
-                self.former.leave_open(dialog)
 
     def close(self) -> list[Produce]:
         """End the session cleanly: CLOSE_WRITER to every destination. Only when `may_close`."""
-        assert self.may_close, "a session closes when everything counts"
+        assert self.may_close, "close only when `may_close`"
         self.closing = True
         hands: list[Produce] = []
         for lane in self.lanes.values():
@@ -410,14 +414,14 @@ class Session(SessionLanes):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits, for Kafka or for an earlier record."""
+        """Whether no record waits for Kafka or for an earlier record."""
         held = any(dialog.held for dialog in self._redirecting.values())
         waits = held or self._beginning or self._ending or self.transactions.waiting
         return not waits and not any(lane.origins for lane in self._all_lanes())
 
     @property
     def may_close(self) -> bool:
-        """Whether the session is idle and all that others send for it has arrived."""
+        """Whether the session is idle and everything that owners send for it has arrived."""
         return self.idle and not (self.transactions.flying or self._redirecting or self.takeover.behind)
 
     @property
@@ -449,10 +453,10 @@ class Session(SessionLanes):
     # ---------------------------------------------------------------------------------------------------- inside
 
     def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Produce]:
-        """Point the dialogs to the lanes that hold their records; `begun_at` follows BEGIN, so END stays behind it."""
+        """Point the dialogs to the lanes that hold their records; `begun_at` follows BEGIN, so END stays after it."""
         for dialog in self._present():
             if lane is not None and dialog.conversation in begun:
-                dialog.was_begun_by(lane.writer)
+                dialog.opener = lane.writer
             dialog.go_along()
         self.transactions.moved()
         return [*self._release(), *self.unsent()]
@@ -467,11 +471,11 @@ class Session(SessionLanes):
             dialog.open = False
 
     def _staging_lanes(self) -> list[Lane]:
-        """The lane of each destination that takes new records."""
+        """For each destination, the lane that takes new records."""
         return [self.lane_to(address) for address in self.lanes]
 
     def _release(self) -> list[Produce]:
-        """Put what waited: messages whose BEGIN is acknowledged, ENDs whose messages are, and transactions."""
+        """Put the records that may leave now: messages after their BEGIN, ENDs after their messages, transactions."""
         touched: dict[Address, Lane] = {}
         for dialog in take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
             dialog.go_along()
@@ -503,9 +507,8 @@ class Session(SessionLanes):
     def _end(self, dialog: SessionDialog) -> None:
         home = dialog.home
         prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
-        home.put(Single(prefix, -1, dialog.key), end_call(dialog), dialog.waiting_end or None)
+        home.put(Single(prefix, -1, dialog.key), END_CALL_SUFFIX, dialog.waiting_end or None)
         dialog.state = DialogState.ENDED
-        self.former.gone(dialog)
         if self.dialogs.get(dialog.conversation) is dialog:
             del self.dialogs[dialog.conversation]
 
@@ -551,15 +554,15 @@ class Session(SessionLanes):
         dialog.target.put(Single(prefix + dialog.conversation, 0, dialog.key), suffix, body)
 
     def fin(self, dialog: SessionDialog) -> None:
-        """Put FIN behind the messages."""
+        """Put FIN after the messages."""
         lane = dialog.target
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
-        lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home, opened(dialog)), None)
+        lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
         dialog.last = lane.next - 1
 
 
 def take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
-    """Remove and yield the dialogs that are ready, wherever they stand: homes differ in speed. The others stay."""
+    """Remove and yield the dialogs that are ready, at any place in the queue, because homes differ in speed."""
     rest = []
     while queue:
         dialog = queue.popleft()

@@ -2,8 +2,8 @@
 
 A client stages its steps in memory. `commit` writes them as one record into a partition of the transmission queue, and
 the owner of that partition expands the record. A dialog uses one path at a time: its transaction leaves when everything
-sent on it directly is acknowledged, and direct sends go on when the outputs of its transactions have arrived, according
-to the journal of the transmission partition. So messages are received in the order of the calls.
+sent on it directly is acknowledged, and direct sends continue when the journal of the transmission partition shows that
+the outputs of its transactions have arrived. So messages are received in the order of the calls.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from uuid import UUID
 
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.savepoints import Savepoints
-from konverse.schemas.errors import ENDED_TWICE, ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.errors import ENDED_TWICE, InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.wire.bodies import check_size
 from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
 from konverse.schemas.wire.envelope import encode_suffix, head
-from konverse.schemas.wire.records import ANEW, FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Suffix
+from konverse.schemas.wire.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import PLAIN, BeginOptions, DialogState, FormerDialogs, SessionDialog
-from .lanes import Lane, Single, heard, refused
+from .dialogs import PLAIN, BeginOptions, DialogState, EndedConversations, SessionDialog
+from .lanes import Lane, Single, has_ingested, refused
 
 _STEP_BYTES: Final = 40
-"""Bytes of a step in the record besides its type and body, at most."""
+"""Upper bound for the bytes of a step in the record, without its type and body."""
 
 _DIALOG_BYTES: Final = 96
-"""Bytes of a dialog in the record besides its BEGIN block, at most; includes the writer of its BEGIN."""
+"""Upper bound for the bytes of a dialog in the record, without its BEGIN block; includes the writer of its BEGIN."""
 
 
-class _Savepoint(NamedTuple):
+class _Step(NamedTuple):
+    """A step of the transaction: what it does with one dialog."""
+
     dialog: SessionDialog
     kind: Kind
     message_type: str = ""
@@ -41,8 +43,10 @@ class _Savepoint(NamedTuple):
     timeout_ms: int = FOR_EVER
 
 
-class _Saved(NamedTuple):
-    steps: list[_Savepoint]
+class _Savepoint(NamedTuple):
+    """What the transaction held when a savepoint was set."""
+
+    steps: list[_Step]
     begun: list[SessionDialog]
     size_bytes: int
     known: set[SessionDialog]
@@ -53,7 +57,7 @@ class Dialogs(Protocol):
 
     dialogs: dict[bytes, SessionDialog]
     """Live dialogs by conversation."""
-    former: FormerDialogs
+    ended_conversations: EndedConversations
 
     def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
@@ -66,10 +70,10 @@ class StagedTransaction:
     """Steps that a client wants to happen together. Nothing is written before the commit."""
 
     def __init__(self, session: Dialogs) -> None:
-        self.steps: list[_Savepoint] = []
+        self.steps: list[_Step] = []
         self.begun: list[SessionDialog] = []
         self.size_bytes = 0
-        """Size of the record, at most."""
+        """Upper bound for the size of the record."""
         self.counter = -1
         """Counter of the record; -1 before it is put."""
         self.lane: Lane | None = None
@@ -86,7 +90,7 @@ class StagedTransaction:
         """The content of its record, if that names writers of BEGINs; else None."""
         self._session = session
         self._known: set[SessionDialog] = set()
-        self._savepoints: Savepoints[_Saved] = Savepoints()
+        self._savepoints: Savepoints[_Savepoint] = Savepoints()
 
     @property
     def dialogs(self) -> list[SessionDialog]:
@@ -101,15 +105,15 @@ class StagedTransaction:
     def begin(self, conversation: bytes, begin: Begin, manner: BeginOptions = PLAIN) -> SessionDialog:
         """BEGIN DIALOG; as `Session.begin`."""
         session = self._session
-        session.former.check(conversation, manner)
+        session.ended_conversations.check(conversation)
         known = session.dialogs.get(conversation) or next(
             (dialog for dialog in self.begun if dialog.conversation == conversation), None
         )
         if known is not None:
-            return known.begun_again(manner)
+            return known
         dialog = session.propose(conversation, begin, manner)
         dialog.state = DialogState.STAGED
-        self._add(_Savepoint(dialog, Kind.BEGIN))
+        self._add(_Step(dialog, Kind.BEGIN))
         self.begun.append(dialog)
         return dialog
 
@@ -117,20 +121,20 @@ class StagedTransaction:
         """SEND."""
         self._check(dialog)
         check_size(len(body))
-        self._add(_Savepoint(dialog, Kind.MESSAGE, message_type, body))
+        self._add(_Step(dialog, Kind.MESSAGE, message_type, body))
 
     def finish(self, dialog: SessionDialog) -> None:
         """FIN: nothing more is sent on the dialog."""
         self._check(dialog)
-        self._add(_Savepoint(dialog, Kind.FIN))
+        self._add(_Step(dialog, Kind.FIN))
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
-        """END CONVERSATION behind the staged steps. WITH ERROR drops the dialog's staged messages (behaviour 111)."""
+        """END CONVERSATION after the staged steps. WITH ERROR drops the dialog's staged messages (behaviour 111)."""
         self._check(dialog, ends=True)
         if error_body:
             said = (Kind.MESSAGE, Kind.FIN)
             self.steps = [step for step in self.steps if step.dialog is not dialog or step.kind not in said]
-        self._add(_Savepoint(dialog, Kind.END_CALL, "", error_body or None))
+        self._add(_Step(dialog, Kind.END_CALL, "", error_body or None))
 
     def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:
         """BEGIN CONVERSATION TIMER."""
@@ -139,12 +143,12 @@ class StagedTransaction:
         if dialog not in self.begun:
             dialog.check_timer(timeout_ms)
         self._check(dialog, ends=True)
-        self._add(_Savepoint(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
+        self._add(_Step(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
 
     def savepoint(self, name: str) -> None:
         """SAVE TRANSACTION: steps staged from here on can be undone."""
         self._check_staging()
-        self._savepoints.save(name, _Saved([*self.steps], [*self.begun], self.size_bytes, {*self._known}))
+        self._savepoints.save(name, _Savepoint([*self.steps], [*self.begun], self.size_bytes, {*self._known}))
 
     def rollback(self, savepoint: str) -> None:
         """ROLLBACK TRANSACTION to a savepoint: undo all steps staged since. Raises SavepointNotFound."""
@@ -167,12 +171,6 @@ class StagedTransaction:
 
     def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
         self._check_staging()
-        if any(
-            one.conversation == dialog.conversation and one is not dialog and one.flags & ANEW for one in self.begun
-        ):
-            raise ConversationEnded(
-                f"conversation {UUID(bytes=dialog.conversation)} was begun anew in this transaction: use the new dialog"
-            )
         for step in self.steps:
             if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
                 raise InvalidState(
@@ -184,7 +182,7 @@ class StagedTransaction:
             dialog.check_open(ends=ends)
             _refuse_redirected(dialog)
 
-    def _add(self, step: _Savepoint) -> None:
+    def _add(self, step: _Step) -> None:
         size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")
         if step.dialog not in self._known:
             size += _DIALOG_BYTES + len(encode_suffix(Suffix(begin=step.dialog.begin)))
@@ -225,9 +223,9 @@ class Transactions:
         return None if self.address is None else self._session.lane_to(self.address)
 
     def commit(self, transaction: StagedTransaction) -> None:
-        """Commit all steps. Raises what forbids one of them; then nothing has changed."""
+        """Commit all steps. Raises the error that forbids a step; then nothing has changed."""
         session, lane = self._session, self.lane
-        assert lane is not None, "whoever makes transactions names the transmission partition first"
+        assert lane is not None, "set the transmission partition (`transmit_to`) before committing"
         lane.check_room()
         for step in transaction.steps:
             if step.dialog not in transaction.begun:
@@ -236,18 +234,23 @@ class Transactions:
                 else:
                     step.dialog.check_open(ends=step.kind is Kind.END_CALL)
                 _refuse_redirected(step.dialog)
+        for dialog in transaction.begun:
+            if dialog.conversation in session.dialogs:
+                raise InvalidState(
+                    f"conversation {UUID(bytes=dialog.conversation)} was begun outside of this transaction meanwhile: "
+                    "use the dialog that begin_dialog returned"
+                )
         transaction.over = True
+        for dialog in transaction.begun:
+            session.dialogs[dialog.conversation] = dialog
+            dialog.state = DialogState.OPEN
         for dialog in transaction.dialogs:
             dialog.pending += 1
             dialog.open = False
         for dialog, kind, _, body, _ in transaction.steps:
-            if kind is Kind.BEGIN:
-                session.former.begun(dialog.conversation, dialog.flags)
-                session.dialogs[dialog.conversation] = dialog
-                dialog.state = DialogState.OPEN
-            elif kind is Kind.END_CALL:
+            if kind is Kind.END_CALL:
                 dialog.waiting_end = body or b""
-                session.former.end(dialog)
+                session.ended_conversations.add(dialog)
             elif kind is Kind.FIN:
                 dialog.finished = True
         if transaction.steps:
@@ -283,15 +286,14 @@ class Transactions:
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
         for dialog in transaction.begun:
-            dialog.was_begun_by(lane.writer)
+            dialog.opener = lane.writer
         steps: list[TransactionStep] = []
         named = {*transaction.begun}
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
             if kind is Kind.FIN and not dialog.sent:
-                continue  # without a message there is no target to tell
-            opens = dialog.flags & NAMED or (kind is Kind.MESSAGE and not dialog.sent)
-            if opens and dialog not in named:
+                continue  # without a message there is no target to notify
+            if kind is Kind.MESSAGE and not dialog.sent and dialog not in named:
                 steps.append(TransactionStep(places[dialog], Kind.OPEN, body=dialog.opener))
                 named.add(dialog)
             if kind is Kind.MESSAGE:
@@ -313,35 +315,36 @@ class Transactions:
         self.flying.append(transaction)
 
     def moved(self) -> None:
-        """Records moved to other lanes: a BEGIN among them has another writer, and later records must name that one.
+        """Called after records have moved: a BEGIN among them has another writer now, which later records must name.
 
-        A record that names the writer of a BEGIN stands behind it in the same lane, so it moves whenever the BEGIN
-        does. No record changes that was handed over under its present counter.
+        A record that names the writer of a BEGIN follows it in the same lane, so it moves whenever the BEGIN does. A
+        record that was handed over under its present counter does not change.
         """
         for transaction in self.flying:
             assert transaction.lane is not None
             lane, counter = transaction.lane.find(transaction.counter)
             for dialog in transaction.begun:
-                dialog.was_begun_by(lane.writer)
+                dialog.opener = lane.writer
             if transaction.opens is not None and counter >= lane.window.acked:
                 dialogs = transaction.dialogs
                 named, steps = transaction.opens
                 steps = [s._replace(body=dialogs[s.dialog].opener) if s.kind is Kind.OPEN else s for s in steps]
                 lane.bodies[counter - lane.next] = encode(TransactionRecord(named, steps))
 
-    def hear(self, state: Partition) -> bool:
-        """Take the state of the transmission partition, folded from its journal. Returns whether a dialog may go on.
+    def read(self, state: Partition) -> bool:
+        """Take the state of the transmission partition, folded from its journal. Returns whether a dialog may continue.
 
-        The outputs of a transaction have arrived when all outputs have that were in the outbox once it was expanded.
+        The outputs of a transaction have arrived when everything has that was in the outbox just after its expansion.
         """
         arrived: list[StagedTransaction] = []
         for transaction in self.flying:
             assert transaction.lane is not None
-            if not heard(state, transaction.lane, transaction.counter):
+            if not has_ingested(state, transaction.lane, transaction.counter):
                 if not refused(state, transaction.lane, transaction.counter):
                     break
                 for dialog in transaction.dialogs:
                     dialog.state = DialogState.ENDED  # the transaction did not happen, so nothing may follow it
+                    self._session.ended_conversations.discard(dialog)
                 arrived.append(transaction)
                 continue
             if transaction.awaited is None:
@@ -358,15 +361,13 @@ class Transactions:
             for dialog in transaction.dialogs:
                 dialog.pending -= 1
                 dialog.go_along()
-            for step in transaction.steps:
-                if step.kind is Kind.END_CALL:
-                    self._session.former.gone(step.dialog)
         return bool(arrived)
 
     def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:
         """A function that tells whether everything committed so far has arrived, on one dialog or on all.
 
-        The record in the log is not enough: handlers of the same side send by another path and would overtake it.
+        It is not enough that the record is in the log: handlers of the same side send by another path and would
+        overtake the outputs.
         """
         awaited = [one for one in (*self.flying, *self.waiting) if dialog is None or dialog in one.dialogs]
         return lambda: all(one.arrived for one in awaited)

@@ -16,11 +16,11 @@ Only `dialog.rules` and `dialog.fold` change this state. It can be frozen into a
 
 A process may hold a million conversations, so the classes have slots, share values that repeat and keep no empty
 containers. `transitions` has the states of an endpoint as a table (service-broker.md section 2): a pair of state and
-event has one next state, or is an error of konverse itself.
+event has one next state, or is a bug in konverse.
 
 Equal states have equal digests: invariant I3 compares them. Some attributes are caches, hints or callbacks, marked "not
-state". A digest leaves them out, and a fold must not depend on them: what an owner decides with their help stands in
-its COMMIT.
+state". A digest leaves them out, and a fold must not depend on them: an owner's COMMIT records every decision that it
+made with their help.
 
 Nothing here reads a clock. Times are milliseconds of Kafka's log-append time and arrive as arguments.
 """

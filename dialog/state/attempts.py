@@ -18,7 +18,7 @@ class Attempts:
     def __init__(self) -> None:
         self.troubled: dict[int, FailedAttempts] = {}
         self.failing = 0
-        """How many of the troubled endpoints are not suspended."""
+        """Number of troubled endpoints that are not suspended."""
         self.trying: dict[int, None] = {}
         """The open TRY: endpoints whose groups were given to handlers and that no COMMIT has taken out since."""
         self.suspects: dict[int, int] = {}
@@ -69,13 +69,13 @@ class Attempts:
         self.suspects = known | dict.fromkeys(found, death)
 
     def take_out(self, endpoint: Endpoint) -> None:
-        """The endpoint's group came back from its handler, and the process lives: nobody suspects it any more."""
+        """Clear the suspicion against the endpoint's group: it came back from its handler, and the process is alive."""
         for member in endpoint.members:
             self.trying.pop(member.index, None)
             self.suspects.pop(member.index, None)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Forget an endpoint that goes: its index will be reused."""
+        """Forget an endpoint that is removed: its index will be reused."""
         self.heal(endpoint)
         self.trying.pop(endpoint.index, None)
         self.suspects.pop(endpoint.index, None)

@@ -10,7 +10,7 @@ from konverse.schemas.limits import QUERY_ENTRIES_MAX
 from .endpoint import Stamp
 
 UNDECIDED = -1
-"""Number of the last decided batch, where none was decided yet."""
+"""Stands for the number of the last decided batch when none was decided yet."""
 
 Track = tuple[bytes, bool]
 """Rows of one query in this partition: query id, and True for its BEGINs, False for its messages."""
@@ -43,7 +43,7 @@ class PendingRows:
         self.attempts: dict[Attempt, dict[int, PendingRow]] = {}
         """Attempt -> rows by number, the oldest attempt first. Rows may arrive repeated and in any order."""
         self.live: dict[Attempt, Address] = {}
-        """Attempts that were not vetoed -> partition that decides their batch.
+        """Attempt that was not vetoed -> partition that decides its batch.
 
         The rows of a vetoed attempt stay in `attempts` until that partition answers.
         """
@@ -77,7 +77,7 @@ class PendingRows:
             self.size_bytes += len(row.body or b"")
 
     def veto(self, attempt: Attempt) -> Address:
-        """Veto an attempt: its rows count against no bound any more; returns the partition that decides its batch."""
+        """Veto an attempt: its rows no longer count against a bound. Returns the partition that decides its batch."""
         count, size = self.weight(attempt)
         self.rows -= count
         self.size_bytes -= size

@@ -72,13 +72,13 @@ class Terms:
         self.far_service = far_service
         self.contract = contract
         self.uses = 0
-        """Number of endpoints of the partition that have them; unused terms are dropped."""
+        """Number of endpoints of the partition that have these terms; unused terms are dropped."""
 
 
 class HeaderPrediction:
-    """One writer on one conversation, found by the first 39 bytes of a header.
+    """A lane: one writer on one conversation, found by the first 39 bytes of a header.
 
-    It predicts the other bytes of the next header, so that `ingest` accepts the usual record by comparing bytes.
+    It predicts the remaining bytes of the next header, so that `ingest` accepts the usual record by comparing bytes.
     """
 
     __slots__ = ("behind", "endpoint", "last", "low", "message_type", "numbered", "prefix", "suffix", "tail", "writer")
@@ -89,7 +89,7 @@ class HeaderPrediction:
         writer.lanes += 1
         self.endpoint = endpoint
         self.behind = endpoint.lane
-        """Lane that the endpoint had before: a linked list, because nearly all endpoints have one lane."""
+        """Next older lane of the endpoint: a linked list, because nearly all endpoints have a single lane."""
         self.last = -1
         """Highest counter of the writer that was accepted on the conversation."""
         self.message_type = ""
@@ -145,7 +145,7 @@ class EndingTransaction(Protocol):
     """A transaction that ends dialogs and is not committed yet."""
 
     def over(self, dialog: Endpoint) -> State | None:
-        """The state to which it takes this side; None when it does not end it."""
+        """The state to which the transaction takes this side; None when it does not end the side."""
 
 
 class Endpoint:
@@ -180,7 +180,7 @@ class Endpoint:
         self.conversation = conversation
         self.role = role
         self.committed = state
-        """State by the logs, without uncommitted work."""
+        """State according to the logs, without uncommitted work."""
         self.ending: EndingTransaction | None = None
         """The open transaction that ends this side, until it is committed; else None."""
         self.terms = terms
@@ -278,7 +278,7 @@ class Endpoint:
 
     @property
     def ends_next(self) -> bool:
-        """Whether the next entry tells that the conversation is over: an Error, or EndDialog."""
+        """Whether the next entry ends the conversation: an Error, or EndDialog."""
         if self.urgent:
             return not self.rings
         return bool(self.queue) and self.queue[0][1] == END_DIALOG
@@ -307,7 +307,7 @@ class Endpoint:
 
 
 def far_lane(endpoint: Endpoint, writer: bytes) -> HeaderPrediction:
-    """The lane of a writer that counts at another partition, because the endpoint has moved here."""
+    """The lane of a writer whose records another partition counts, because the endpoint has moved here."""
     lane = next((known for known in endpoint.lanes() if known.writer.id == writer), None)
     if lane is None:
         lane = endpoint.lane = HeaderPrediction(b"", Writer(writer), endpoint)
@@ -320,9 +320,9 @@ class Clock(NamedTuple):
     timer_ms: int = NO_TIME
     expires_ms: int = NO_TIME
     timer_after_ms: int = NO_TIME
-    """Span of a timer set by the last commit: due so long after that commit."""
+    """Span of a timer set by the last commit: due this long after that commit."""
     expires_after_ms: int = NO_TIME
-    """Span of a lifetime that began with the last commit: over so long after that commit."""
+    """Span of a lifetime that began with the last commit: over this long after that commit."""
     end_of_stream: str | None = None
     """Message type that a pool's home sends to the target when the timer rings. It stays set after that timer."""
 
@@ -343,7 +343,7 @@ class Clock(NamedTuple):
         return self.timer_after_ms != NO_TIME or self.expires_after_ms != NO_TIME
 
     def settled(self, now_ms: int) -> Clock:
-        """With spans turned into times; `now_ms` is the time of the commit that set them."""
+        """This clock with its spans turned into times; `now_ms` is the time of the commit that set them."""
         timer_ms, expires_ms, timer_after_ms, expires_after_ms, end_of_stream = self
         return Clock(
             timer_ms if timer_after_ms == NO_TIME else now_ms + timer_after_ms,

@@ -44,9 +44,9 @@ class Mailbox:
         return len(self.entries)
 
     def keep(self, bounced: Bounced) -> int:
-        """Add a bounced message; returns how many of the oldest were dropped for it.
+        """Add a bounced message; returns the number of older ones that were dropped to make room.
 
-        A REDIRECTED note is dropped only when nothing else is left: the messages behind it need it to find their
+        A REDIRECTED note is dropped only when nothing else is left: the messages after it need it to find their
         recipient.
         """
         key, entries = bounced.id, self.entries

@@ -1,6 +1,6 @@
-"""The outbox of a partition: the outputs of its commits, until every destination acknowledged them.
+"""The outbox of a partition: the outputs of its commits, until every destination has acknowledged them.
 
-Outputs stand in COMMITs that count and nowhere else; a stream numbers them per destination partition. Every fold of the
+COMMITs that count are the only source of outputs; a stream numbers them per destination partition. Every fold of the
 journal produces the same outbox, so any owner may copy it to the destinations, any number of times (protocol.md section
 1). `Suffixes` keeps the header endings of messages, which are the same for each message type.
 """
@@ -21,7 +21,6 @@ _ROLE_AT: Final = 2
 """Index of the role in a header (`konverse.schemas.wire.envelope.head`)."""
 _SPOKEN: Final = frozenset(kind << 1 for kind in (Kind.MESSAGE, Kind.FIN))
 """First header byte of the records that an endpoint sends to its peer before its end."""
-_END: Final = Kind.END << 1
 _ENDS: Final = frozenset(kind << 1 for kind in (Kind.END, Kind.ERROR))
 """First header byte of the records by which an endpoint ends."""
 _NOTHING_SAID: Final = encode_suffix(Suffix())
@@ -67,7 +66,10 @@ class Gate(NamedTuple):
 
 
 class Stream:
-    """Outputs of this partition for one destination partition, in counter order."""
+    """The partition's send stream to one destination partition: outputs in counter order.
+
+    Its twin for the records of a session is `dialog.session.lanes.Lane`.
+    """
 
     __slots__ = ("acked", "address", "gates", "heads", "next", "runs", "writer")
 
@@ -81,7 +83,7 @@ class Stream:
         self.runs: deque[Run] = deque()
         """Outputs with the counters acked … next-1."""
         self.gates: deque[Gate] = deque()
-        """Gates in counter order: acknowledgements elsewhere that outputs of this stream wait for."""
+        """Gates in counter order: outputs of this stream wait there for acknowledgements of other destinations."""
         self.heads = (self.head(Kind.MESSAGE, Role.INITIATOR), self.head(Kind.MESSAGE, Role.TARGET))
 
     def head(self, kind: Kind, role: Role, flags: int = 0) -> bytes:
@@ -106,18 +108,14 @@ class Stream:
     def take_back(self, role: Role, conversation: bytes, *, ends: bool = True) -> None:
         """Turn the records of this side that may not have arrived into VOID; their counters stay in use.
 
-        Without `ends` its END or Error stays. The answer to an END always stays: it is about a former conversation with
-        the id, whose initiator waits for it.
+        Without `ends` its END or Error stays.
         """
         void = self.head(Kind.VOID, role) + conversation
         spoken = _SPOKEN | _ENDS if ends else _SPOKEN
-
-        def is_said(run: Run) -> bool:
-            said = run.prefix[0] in spoken and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
-            return said and (run.prefix[0] != _END or role is not Role.TARGET or run.sequence != NO_SEQUENCE)
-
         self.runs = deque(
-            Run(void, run.key, NO_SEQUENCE, _NOTHING_SAID, [None] * len(run.bodies)) if is_said(run) else run
+            Run(void, run.key, NO_SEQUENCE, _NOTHING_SAID, [None] * len(run.bodies))
+            if run.prefix[0] in spoken and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
+            else run
             for run in self.runs
         )
 
@@ -153,7 +151,7 @@ class Stream:
             return list(self.runs)
         out: deque[Run] = deque()
         at = self.next
-        for run in reversed(self.runs):  # the outputs that were not cut yet stand at the end
+        for run in reversed(self.runs):  # the outputs that were not cut yet are at the end
             if at <= first:
                 break
             size = len(run.bodies)

@@ -120,26 +120,26 @@ class Partition:
         self.gated: list[Stream] = []
         """Streams with outputs that wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
-        """Conversation -> opener, where END came before FIRST: that FIRST is refused (protocol.md section 3, END)."""
+        """Conversation -> opener, when END came before FIRST: that FIRST is refused (protocol.md section 3, END)."""
         self.cleaned: dict[bytes, Cleaned] = {}
-        """Targets that were ended WITH CLEANUP, by conversation, until their initiator is told or ends."""
+        """Targets that were ended WITH CLEANUP, by conversation, until their initiator is notified or ends."""
         self.named = NamedSides()
         self.clocks = Clocks()
         """Timers and lifetimes of the endpoints."""
         self.attempts = Attempts()
-        """Which groups failed, and which may have killed their process."""
+        """Groups that failed, and groups that may have killed their process."""
         self.pending = PendingRows()
         """Rows of queries that write in batches, until their batch is decided."""
         self.judgements: dict[bytes, Judgement] = {}
-        """Query -> what was decided about its batches, where this partition decides them."""
+        """Query -> decisions about its batches, if this partition makes them."""
         self.mailbox = Mailbox()
         """Bounced messages of sessions whose home is here, until they are confirmed or redirected."""
         self.suffixes = (Suffixes(None), Suffixes(self.address))
         """Header endings of the messages of initiators and of targets. Not state."""
         self.noticed: dict[bytes, int] = {}
-        """Writer -> the last NOTICE that it got: expected counter of a gap, or below 0 the negated reason."""
+        """Writer -> the last NOTICE sent to it: the counter expected at a gap, or (below 0) the negated reason."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
-        """By writer and place: the last NOTICE or WRITER_CLOSED for a session whose home is here."""
+        """(Writer, partition) -> last answer of that partition about the writer, a session whose home is here."""
         self.moves = Moves()  # endpoints that moved away or here
         self.statistics = Statistics()
         self.recent = Recent()  # not state
@@ -156,8 +156,8 @@ class Partition:
         self.forgotten: list[Endpoint] = []
         """Endpoints whose row in the view has to be deleted. Not state."""
         self.rejected: dict[int, Rejection] = {}
-        """Offset -> why that message is rejected: of the commit that is being folded, or for the next one."""
-        self.judge: Judge | None = None
+        """Offset -> why that message is rejected, according to the commit that is being folded, or for the next one."""
+        self.judge: AdmissionPolicy | None = None
         """Judges messages while this process owns the partition. Not state."""
         self.on_touch: Callable[[Endpoint], None] | None = None
         """Called for each endpoint before it changes, while a snapshot is being made."""
@@ -307,20 +307,20 @@ class Partition:
             self.lanes.pop(lane.prefix, None)
 
     def touch(self, endpoint: Endpoint) -> None:
-        """Call before a change: the view has to be updated, and a snapshot under way takes the endpoint as it is."""
+        """Call before an endpoint changes: marks its row in the view as stale, and has a snapshot under way copy it."""
         if not endpoint.changed:
             endpoint.changed = True
             self.changed.append(endpoint)
             if self.on_touch is not None:
                 self.on_touch(endpoint)
 
-    def tell_end(self, endpoint: Endpoint) -> None:
+    def report_end(self, endpoint: Endpoint) -> None:
         """Tell the local session when the peer has ended, received or not: nothing more may be sent."""
         if self.on_peer_end is not None and endpoint.committed in _PEER_IS_OVER:
             self.on_peer_end(self, endpoint)
 
-    def judged_by(self, judge: Judge | None) -> None:
-        """Start to judge records, as the leader: rejects by `judge`, finds contested records.
+    def judged_by(self, judge: AdmissionPolicy | None) -> None:
+        """Start to judge records as the leader: `judge` rejects messages, and contested records are detected.
 
         Predictions made before are dropped: they could accept a message that has to be judged.
         """
@@ -328,8 +328,8 @@ class Partition:
         self.recent.decides = True
         self.lanes.clear()
 
-    def look_away(self) -> None:
-        """Discard pending hints and view changes: nobody delivers from this state yet, and no view shows it."""
+    def discard_hints(self) -> None:
+        """Discard pending hints and view changes: no owner delivers from this state yet, and no view shows it."""
         for endpoint in self.changed:
             endpoint.changed = False
         self.changed = []
@@ -349,8 +349,7 @@ class Partition:
         if endpoint is None:
             raise PartitionHalted(
                 f"a commit of {self.identity.data_topic}/{self.identity.partition} {does} endpoint {index}, which "
-                "does not exist: the journal or the data log was changed or cut. Nothing further is done with this "
-                "partition"
+                "does not exist: the journal or the data log was changed or cut. The partition is halted"
             )
         return endpoint
 
@@ -363,13 +362,13 @@ class Partition:
         return [endpoint for endpoint in self.table if endpoint is not None]
 
     def remember_tombstone(self, conversation: bytes, opener: bytes) -> None:
-        """Refuse the FIRST of this conversation when it comes; when the table is full, the oldest entry goes."""
+        """Refuse the FIRST of this conversation when it arrives; when the table is full, the oldest entry goes."""
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
 
     def remember_cleaned(self, conversation: bytes, home: Address) -> None:
-        """Tell the initiator when it sends something; when the table is full, the oldest entry goes."""
+        """Notify the initiator when it sends something; when the table is full, the oldest entry goes."""
         if len(self.cleaned) >= CLEANED_ENTRIES_MAX:
             del self.cleaned[next(iter(self.cleaned))]
         self.cleaned[conversation] = Cleaned(home, self.now_ms)
@@ -377,7 +376,7 @@ class Partition:
     def keep_answer(self, said: Notice | WriterClosed) -> None:
         """Keep an answer about a session's writer.
 
-        A mild notice (GAP, FORGED) never replaces another answer, except one of FORGED: the session goes on after a
+        A mild notice (GAP, FORGED) never replaces another answer, except a FORGED one: the session continues after a
         forgery, so a later gap is news.
         """
         key = (said.writer, said.at)
@@ -390,12 +389,12 @@ class Partition:
             del self.answers[next(iter(self.answers))]
         self.answers[key] = said
         if isinstance(said, Notice) and said.reason is NoticeReason.FORGED:
-            self.recent.hear(said)
+            self.recent.note(said)
         if self.on_answer is not None:
             self.on_answer(said)
 
 
-class Judge(Protocol):
+class AdmissionPolicy(Protocol):
     """Decides about messages that an owner ingests, and about the priority of conversations that begin."""
 
     def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None, /) -> Rejection | None:

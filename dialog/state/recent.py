@@ -1,10 +1,10 @@
-"""Detects forged records: other content under a counter that was taken (protocol.md 9f).
+"""Detects forged records: a second record with other content under a counter that was already used (protocol.md 9f).
 
-A stranger wrote in the name of one of our writers. The partition cannot tell which of the two records the writer wrote,
-and the second one may have been acknowledged to an honest sender. So it accepts both: the second record is contested
-and counts as a message of its own. The owner decides that once; its COMMIT names the offset, and every fold takes it
-from there. To find contested records, a partition keeps the records that it ingested last, and of every older writer a
-digest of its last record. None of this is state.
+A foreign producer wrote under the id of one of our writers. The partition cannot tell which of the two records the
+writer wrote, and the second one may have been acknowledged to an honest sender. So it accepts both: the second record
+is contested and counts as a message of its own. The owner decides that once; its COMMIT names the offset, and every
+fold follows the COMMIT. To find contested records, a partition keeps the records that it ingested last. Of the records
+that it no longer keeps, it has a digest of the last one of each writer. None of this is state.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ Key = tuple[bytes, int]
 WRITER: Final = slice(3, 23)
 """Slice of a header that holds incarnation tag and writer."""
 FORGED: Final = "FORGED"
+"""Start of each alarm about a forged record."""
 _APART: Final = 10
 """Number of kinds of alarms about forged records."""
-"""Start of each alarm about a forged record."""
 TAG_BYTES: Final = 4
-"""Length of the incarnation tag, which stands before the writer."""
+"""Length of the incarnation tag, which precedes the writer."""
 DIGEST_BYTES: Final = 12
 PENDING: Final = Kind.PENDING << 1
+"""First header byte of a PENDING."""
 VOID: Final = Kind.VOID << 1
-"""First header bytes of these kinds."""
+"""First header byte of a VOID."""
 _NOTHING_SAID: Final = encode_suffix(Suffix())
 Contents = dict[bytes, int]
 """Digest -> offset of each record accepted under one counter: several when it was contested."""
@@ -126,9 +127,9 @@ class Recent:
         self._records += len(columns.offsets)
         self._body_bytes += body_bytes
         while len(self._kept) > 1 and (self._records > RECENT_RECORDS_MAX or self._body_bytes > RECENT_BODY_BYTES_MAX):
-            self._let_go(self._kept.popleft())
+            self._forget(self._kept.popleft())
 
-    def hear(self, notice: Notice) -> None:
+    def note(self, notice: Notice) -> None:
         """Record a FORGED notice about a session whose home is here."""
         if self.decides:
             self.told.append(notice)
@@ -193,7 +194,7 @@ class Recent:
         contents = {**self._older.get(key, {}), known.digest: known.offset}
         self._keep_older(key, contents)
         self._remember(known)
-        if len(contents) > 1 and time_of_writer(known.writer[TAG_BYTES:]) is not None:  # owners take outputs back
+        if len(contents) > 1 and time_of_writer(known.writer[TAG_BYTES:]) is not None:  # an owner may void its outputs
             self.contested_last = max(self.contested_last or 0, *contents.values())
 
     def _index(self, kept: _KeptRead) -> None:
@@ -204,7 +205,7 @@ class Recent:
                 self._places.setdefault(key, []).append(row)
                 kept.keys.append(key)
 
-    def _let_go(self, kept: _KeptRead) -> None:
+    def _forget(self, kept: _KeptRead) -> None:
         columns = kept.columns
         self._records -= len(columns.offsets)
         self._body_bytes -= kept.body_bytes
@@ -272,11 +273,11 @@ class Alarm(NamedTuple):
 
     text: str
     kind: str = ""
-    """Drivers log alarms of one kind seldom, since a foreign producer can cause many; "": they log each."""
+    """Drivers throttle alarms of one kind, since a foreign producer can cause many. They log each alarm of kind ""."""
 
 
 def alarm_of(forgery: Forgery, where: str) -> Alarm:
-    """The alarm about a forged record. A few of them at once are of different kinds, a flood is not."""
+    """The alarm about a forged record. It has one of ten kinds, so a few alarms are all logged, but a flood is not."""
     return Alarm(
         f"{FORGED}: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
         f"({forgery.writer.hex()}) and counter ({forgery.counter}) but different content: a foreign producer writes "
@@ -317,9 +318,9 @@ class RecordColumns(NamedTuple):
     bodies: Sequence[bytes | None]
     stamps: Sequence[Stamp]
     next_offset: int
-    """Next offset to read: behind the last record, and behind transaction markers."""
+    """Next offset to read: after the last record, and after transaction markers."""
     start: int
-    """No record from this offset on is missing."""
+    """No record between this offset and `next_offset` is missing."""
 
     def before(self, offset: int) -> tuple[RecordColumns, RecordColumns]:
         """Split into the records before `offset`, and the rest."""

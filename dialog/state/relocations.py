@@ -1,6 +1,6 @@
 """Endpoints that moved away from a partition, and endpoints that moved to it (protocol.md section 7.3).
 
-Each move makes the generation of an endpoint one higher. The partition that it leaves keeps a stub under the generation
+Each move increments the generation of an endpoint. The partition that it leaves keeps a stub under the generation
 that left. So an endpoint that comes back finds the stubs of its own past there and is not mistaken for one of them.
 """
 
@@ -23,7 +23,7 @@ class Stub(NamedTuple):
     """Where the endpoint lived before it came here; None when it began here."""
     key: bytes | None
     opened: bool
-    """The endpoint had sent or received something before it left: a session that redirects to it asks about this."""
+    """Whether the endpoint had sent or received something before it left; a session that redirects to it asks this."""
 
 
 class Arrival(NamedTuple):
@@ -49,7 +49,7 @@ class Moves:
         self.count = 0
         """Number of stubs."""
         self.leaving: dict[bytes, Address] = {}
-        """Group that MOVE CONVERSATION sends to another partition -> that partition, where the rest of it lives."""
+        """Group that MOVE CONVERSATION sends to another partition -> that partition, where the other members live."""
 
     def generation_of(self, index: int) -> int:
         """Number of moves of the endpoint."""

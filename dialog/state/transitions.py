@@ -1,8 +1,8 @@
 """The states of a conversation endpoint, as a table.
 
 Two rules. An endpoint changes state only through `next_state`. A pair of state and event that is not in the table is
-our own mistake and raises AssertionError: `ingest` has judged every record from outside, and `transaction` has checked
-every call of an application.
+a bug in konverse and raises AssertionError: `ingest` has judged every record from outside, and `transaction` has
+checked every call of an application.
 
 Theory. Each side of a conversation has an endpoint of its own, and the two never agree on the instant of a change. A
 side that ends goes to DISCONNECTED_OUTBOUND and waits for the peer's END. A side that first receives the peer's END

@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 from konverse.schemas.wire.varint import LOW_MASK, SMALL, high_part, low_table
 
 Heir = tuple[bytes, int]
-"""Heir of a closed writer, and the counter of its CLOSE_WRITER; the heir's resent records stand directly behind that.
+"""Heir of a closed writer, and the counter of its CLOSE_WRITER; the heir's resent records follow directly after that.
 
-The counter is -1 where the heir sends nothing again, because it believes that everything was received.
+The counter is -1 if the heir resends nothing, because it believes that everything was received.
 """
 MERGED: Final = -1
-"""Value of `Hole.told` for a hole that was put together from several."""
-NOBODY: Final[Heir] = (bytes(16), -1)
-"""No heir, ever: the writer said goodbye, or somebody asked for the outcome of its messages."""
+"""Value of `Hole.answered_to` for a hole that was merged from several."""
+NO_HEIR: Final[Heir] = (bytes(16), -1)
+"""No heir, ever: the writer closed itself, or was closed to find out the outcome of its messages."""
 CHANGED: Final = -1
 """Value of `noted` for a writer that is new, or was closed since the last PRUNE."""
 
@@ -74,8 +74,8 @@ class Hole(NamedTuple):
     start: int
     end: int
     """The counter after the last one of the hole."""
-    told: int
-    """First counter whose record was not answered yet, should it arrive late.
+    answered_to: int
+    """First counter that still gets an answer, should its record arrive late.
 
-    MERGED: the hole was put together from several, and some counters in it were received.
+    MERGED: the hole was merged from several, and some counters in it were received.
     """

@@ -13,10 +13,11 @@ The laws:
   that was reached.
 
 `dialog.owner.staging` makes the transactions and merges the finished ones into COMMITs. The end of a `with` block is
-reported to its `TransactionHost`, which is the reader or a test. A transaction knows the endpoints that it was made
-from, and no owner. So a handler can be tested with a fold alone.
+reported to its `TransactionHost`, which is the reader or a test. How to begin a conversation is a function in
+`TransactionContext`, since the driver that knows it does not know the host. A transaction knows the endpoints that it
+was made from, and no owner. So a handler can be tested with a fold alone.
 
-    transaction   the calls of a handler, with their checks; what the transactions of a partition share
+    transaction   the calls of a handler, with their checks; data that the transactions of a partition share
     groups        moves of conversations, and further groups
     taken         the messages of the group, and how many of them the handler has received
     received      a received message and its context; the types of a handler's rules

@@ -1,6 +1,6 @@
 """Several conversation groups in one transaction: MOVE CONVERSATION between them, and GET CONVERSATION GROUP again.
 
-Few transactions do either, so what they need beside the work on their first group is an object of its own.
+Few transactions do either, so the extra fields for it are in an object of their own (`More`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class More(Generic[Each]):
 
     @property
     def does_something(self) -> bool:
-        """Whether anything is staged beside the first transaction's own work."""
+        """Whether anything is staged besides the first transaction's own work."""
         return bool(self.moves) or any(not part.idle for part in self.parts)
 
     def end(self, kind: type[BaseException] | None, done: Callable[[Each, bool], None]) -> None:
@@ -67,8 +67,8 @@ class More(Generic[Each]):
         done(self.first, kind is None and fits)
         if kind is None and not fits:
             raise TransactionTooLarge(
-                f"the groups of the transaction send more than {TRANSACTION_BYTES_MAX} bytes, which is what fits into "
-                "one commit: all of them were rolled back. Work on fewer groups at a time, or send smaller messages"
+                f"the groups of the transaction send more than the {TRANSACTION_BYTES_MAX} bytes that fit into one "
+                "commit: all of them were rolled back. Work on fewer groups at a time, or send smaller messages"
             )
 
     def stay(self, dialog: Endpoint | NewDialog) -> None:

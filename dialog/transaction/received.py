@@ -41,7 +41,7 @@ class GroupPlace(NamedTuple):
 
 
 BeginRule = Callable[[Clauses], tuple[bytes, Begin]]
-"""Takes clauses and returns the id of the new conversation and its BEGIN, with the catalog's checks. It may raise."""
+"""Returns the id of the new conversation and its BEGIN. Raises when a check against the catalog fails."""
 
 
 def _not_validated(_message_type: str) -> str:
@@ -49,7 +49,7 @@ def _not_validated(_message_type: str) -> str:
 
 
 class MessageContext(NamedTuple):
-    """What the messages of a partition need beside their records."""
+    """Data that all messages of a partition share."""
 
     incarnation: bytes
     partition: int

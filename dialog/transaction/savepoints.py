@@ -16,7 +16,7 @@ Kept = TypeVar("Kept")
 
 
 class Savepoints(Generic[Kept]):
-    """The savepoints of one transaction, in the order in which they were set. Of equal names the last one counts."""
+    """The savepoints of one transaction, in the order in which they were set. The last one of a name is used."""
 
     __slots__ = ("_kept",)
 
@@ -26,7 +26,7 @@ class Savepoints(Generic[Kept]):
     def save(self, name: str, kept: Kept) -> None:
         """Set a savepoint. Raises InvalidName, or TransactionTooLarge when there are SAVEPOINT_ENTRIES_MAX already."""
         if not isinstance(name, str):
-            raise BadInput(f"a savepoint is named by a text, not by {type(name).__name__}")
+            raise BadInput(f"the name of a savepoint must be a str, not {type(name).__name__}")
         if self._kept and self._kept[-1][0] == name:  # the new one hides it
             self._kept.pop()
         if len(self._kept) == SAVEPOINT_ENTRIES_MAX:

@@ -28,7 +28,11 @@ _NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
 
 
 class ReceivedMessages:
-    """The ready messages of one locked conversation group, and how many of them were handed out."""
+    """The ready messages of one locked conversation group, and how many of them were handed out.
+
+    The base of `Transaction`, with the half that RECEIVE uses. It is no part of its own, because an owner makes a
+    transaction for every group that it hands out: a second object for each would cost more than its handling.
+    """
 
     __slots__ = ("_context", "_later", "_members", "_received", "_shut", "_walks", "dialog", "fresh", "locked")
 
@@ -40,13 +44,12 @@ class ReceivedMessages:
         """First conversation of the group; usually the only one. `members` has all."""
         self._context = context
         self._shut = self.fresh = False
-        """No call is allowed: the `with` block has ended, or has not begun. `fresh` tells the latter."""
+        """`_shut`: no call is allowed, because the `with` block has ended or has not begun. `fresh`: it has not."""
         self._received: dict[int, int] | None = None
         """The receive positions when the block ended: an iterator that lives longer consumes nothing."""
         self._walks: list[_Walk] = _NONE
         self._later: dict[int, int] = _NOTHING
-        """Receive positions when `receive` was called last, its own messages included. They replace the iterations
-        before."""
+        """Receive positions after the last call of `receive`. They replace all iterations that began before it."""
         self.locked = locked
         """All endpoints of the group when it was locked; empty for a conversation that is alone in its group."""
 
@@ -98,7 +101,7 @@ class ReceivedMessages:
             self.refuse_shut()
         wanted: object = count  # handlers are not type-checked
         if wanted is not None and not (isinstance(wanted, int) and wanted >= 1):
-            raise BadInput(f"receive takes a whole number of messages from 1 on, not {count!r}; leave it out for all")
+            raise BadInput(f"count must be a whole number of at least 1, not {count!r}; leave it out for all")
         later = self.received
         for walk, _, _ in self._walks:
             deque(walk, 0)

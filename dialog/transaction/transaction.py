@@ -5,7 +5,7 @@ owner puts a finished transaction into its next COMMIT. When a transaction is ro
 and the messages wait as before (behaviour 74).
 
     Transaction         the calls of a handler
-    TransactionContext  what all transactions of a partition share
+    TransactionContext  data that all transactions of a partition share
     TransactionHost     the process that has handed a transaction out: locks groups, and learns how the work has ended
     Staged              a copy of the staged work, for savepoints
 """
@@ -58,7 +58,7 @@ NO_DIALOG: Final = cast("Endpoint", object())
 _MOVE_BYTES: Final = 24
 """Bytes of a move in a COMMIT: endpoint and group."""
 _MOVE_AWAY_BYTES: Final = _MOVE_BYTES + 3 + TOPIC_NAME_LENGTH_MAX + 8
-"""Bytes of a move to a group in another partition: the address besides."""
+"""Bytes of a move to a group in another partition in a COMMIT: also its address."""
 
 
 class TransactionHost(Protocol):
@@ -71,7 +71,7 @@ class TransactionHost(Protocol):
         """Lock another group of the partition, as a part of the transaction; None when no group is free."""
 
     def done(self, transaction: Transaction, commits: bool, /) -> None:  # noqa: FBT001  # a callback's shape
-        """A `with` block has ended, once: commit the work, or roll it back."""
+        """Called once, when the `with` block ends: commit the work if `commits`, else roll it back."""
 
 
 class NoHost:
@@ -90,7 +90,7 @@ class NoHost:
 
 
 class TransactionContext:
-    """What all transactions of a partition share."""
+    """Data that all transactions of a partition share."""
 
     __slots__ = ("begin", "host", "messages", "rule")
 
@@ -100,7 +100,7 @@ class TransactionContext:
         self.begin: BeginRule | None = None
         """Called when a handler begins a dialog; None: handlers cannot begin any."""
         self.host: TransactionHost = NoHost()
-        """Another one takes its place when the partition is lost, for the transactions that are still out."""
+        """Replaced when the partition is lost, for the transactions that handlers still hold."""
 
 
 class Staged(NamedTuple):
@@ -222,7 +222,7 @@ class Transaction(ReceivedMessages):
             self._check_member(related_to)
             if related_to.terms.service != from_service:
                 raise ForeignGroup(
-                    f"conversation {related_to.id} is one of service {related_to.terms.service!r}, not of "
+                    f"conversation {related_to.id} belongs to service {related_to.terms.service!r}, not to "
                     f"{from_service!r}: a conversation group belongs to one service"
                 )
         group = None if related_to is None else self.group_of(related_to)
@@ -245,9 +245,9 @@ class Transaction(ReceivedMessages):
     def find(self, conversation_id: UUID) -> Endpoint | NewDialog:
         """The conversation with that id in this group, or begun here. Raises DialogNotFound when there is none."""
         if conversation_id is None:
-            raise NullHandle("a conversation is found by its id, a UUID, and None was given")
+            raise NullHandle("conversation_id must be a UUID, and None was given")
         if not isinstance(conversation_id, UUID):
-            raise BadInput(f"a conversation is found by its id, a UUID, not by {conversation_id!r}")
+            raise BadInput(f"conversation_id must be a UUID, not {conversation_id!r}")
         for dialog in self.dialogs:
             if dialog.conversation == conversation_id.bytes:
                 return dialog
@@ -281,7 +281,7 @@ class Transaction(ReceivedMessages):
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
-            raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
+            raise BadInput(f"message_type must be a str, not {type(message_type).__name__}")
         self._shared.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.committed not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "send on")
@@ -306,7 +306,7 @@ class Transaction(ReceivedMessages):
         description: str | None = "",
         cleanup: bool = False,
     ) -> None:
-        """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
+        """End this side of a conversation when the transaction commits; WITH ERROR if `error` > 0.
 
         `cleanup` ends it WITH CLEANUP: this side is removed at once, with its unread messages, and the peer gets Error
         -8462 when it sends later (120, 121). WITH ERROR and WITH CLEANUP drop what this transaction has sent on it
@@ -386,7 +386,7 @@ class Transaction(ReceivedMessages):
         self.finishes = [*self.finishes, operation]
 
     def over(self, dialog: Endpoint | NewDialog) -> State | None:
-        """The state of a side that this transaction ends, as it will be; None when it does not end it."""
+        """The state of a side after this transaction has ended it; None when it does not end it."""
         committed = dialog.committed
         if committed in OVER or not self._ends(dialog):
             return None
@@ -467,8 +467,7 @@ class Transaction(ReceivedMessages):
             self._check_member(dialog)
         if not isinstance(group, UUID):
             raise BadInput(
-                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; turn the bytes "
-                "of a `group_id` into one with uuid.UUID(bytes=…)"
+                f"group must be a UUID, not {group!r}; turn the bytes of a `group_id` into one with uuid.UUID(bytes=…)"
             )
         if dialog.committed in OVER or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")

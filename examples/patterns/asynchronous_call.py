@@ -1,7 +1,7 @@
-"""Asynchronous call of a function: its result or its exception comes as a message, exactly once, whatever dies.
+"""Asynchronous call of a function: its result or its exception arrives as a message, exactly once, whatever dies.
 
 Use it for a function that takes longer than a caller should wait, or that must run even if the caller dies. The call is
-a conversation. Note its id anywhere, and fetch the result by it later. A function may run again if its worker dies
+a conversation. Store its id anywhere, and fetch the result by the id later. A function may run again if its worker dies
 before the commit, so its effects outside of Kafka need an inbox. Calls are received in the order of their commits; a
 single reader runs them one after the other. Only registered functions can be called, by their names and with arguments
 in JSON, so a caller can run nothing else.

@@ -1,6 +1,6 @@
 """Load-balanced targets: readers of one queue share its partitions; one joins, one leaves, and the work moves.
 
-Use it where one process is not enough, or must not be the only one. A sender knows one service, and neither how many
+Use it where one process is not enough, or must not be the only one. A sender knows only the service, not how many
 readers it has nor which of them answers. Each partition has one reader at a time, so a queue needs as many partitions
 as it will ever have readers: give it some to spare. A conversation stays in its partition, so its messages stay in
 order whichever reader has it. Two services on two queues are no substitute: messages would wait in one of them while

@@ -2,9 +2,10 @@
 
 Use it where subscribers come and go, and must get every article from their subscription on, whether they run or not:
 articles wait in their queue, in order. The dialogs of all subscribers are in one conversation group, so that an article
-goes to all of them in one transaction. Its bodies may have 4 MB together, enough for a thousand subscribers of articles
-of 4 kB. For more, or for readers that need no conversation, have them read the topic itself with a Kafka client. A
-program that began the dialogs itself, and lives as long as they do, sends to all with `broker.send(dialogs, …)`.
+goes to all of them in one transaction. The bodies in it may have 4 MB together, enough for a thousand subscribers of
+articles of 4 kB. For more, or for readers that need no conversation, have them read the topic itself with a Kafka
+client. A program that began the dialogs itself, and lives as long as they do, sends to all with
+`broker.send(dialogs, …)`.
 
     python -m examples.patterns.publish_subscribe
 

@@ -1,4 +1,4 @@
-"""Request and reply: ask a service, and wait for the answer, fetch it later, or learn that there is none.
+"""Request and reply: ask a service, and wait for the answer, fetch it later, or learn that no answer will come.
 
 Use it where the service may be away for a while: a question is answered once, however often either side dies. Where an
 answer is worthless a moment later and may be lost, use HTTP instead.
@@ -72,7 +72,7 @@ def fetch(reader: konverse.Reader, question: UUID) -> str:
     if transaction is None:
         return "no answer yet: does `konverse run examples.patterns.request_reply:app` run?"
     with transaction:
-        message = next(iter(transaction))  # the EndDialog behind it can be ignored: both sides have ended then
+        message = next(iter(transaction))  # the EndDialog after it can be ignored: both sides have ended then
         transaction.end(message.dialog)
         if message.type == konverse.ERROR:
             return "error {}, {}".format(*konverse.read_error(message.body))

@@ -1,12 +1,12 @@
 """A saga: several services do one step each. If a step fails, the steps before it are undone, the last one first.
 
-Use it where one transaction cannot span all steps, and every step has an inverse. Others see the steps before the saga
-is over, and a step may be undone long after it was done. Where that is not acceptable, put the steps into one service
-with one database.
+Use it where one transaction cannot span all steps, and every step has an inverse. Other programs see the steps before
+the saga is over, and a step may be undone long after it was done. Where that is not acceptable, put the steps into one
+service with one database.
 
 The conductor has no state of its own. Its dialogs with the steps are in the conversation group of the order, and its
 open dialogs are the steps that were done; all other data is in the messages. Each reaction is one commit, so the saga
-goes on where it was, whichever process is killed in whatever step. An inbox makes the effects of a step on its own
+continues where it was, whichever process is killed in whatever step. An inbox makes the effects of a step on its own
 database happen once.
 
     konverse run examples.patterns.saga:app   the conductor and the steps

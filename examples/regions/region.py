@@ -1,4 +1,4 @@
-"""The service of some regions: answers each order with a receipt, and EndOfStream with the end of the conversation.
+"""The service of some regions: answers each order with a receipt, and ends the conversation on EndOfStream.
 
 python -m examples.regions.region KAFKA REDIS DATABASE QUEUE
 """

@@ -2,7 +2,7 @@
 
     python -m examples.regions.router KAFKA REDIS DATABASE
 
-Start as many as you like. If one is killed, the others go on where it stopped: the mapping is in the conversations.
+Start as many as you like. If one is killed, the others continue where it stopped: the mapping is in the conversations.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m examples.regions.shop KAFKA REDIS DATABASE NAME PART/PARTS FILE RATE MAX_AGE_S
 
-If it is killed with -9 and started again under its name, it goes on with its conversations. Orders that Kafka has are
+If it is killed with -9 and started again under its name, it continues its conversations. Orders that Kafka has are
 received once, so the shop first reads which of its orders are in the router's queue, and sends the others.
 """
 

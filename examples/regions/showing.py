@@ -20,7 +20,7 @@ from konverse.bridge.router.figures import Figures
 from konverse.routing.routed import Routed
 
 LOOK_S: Final = 1.0
-"""Interval between two looks at the router, whose processes write their figures as often."""
+"""Interval between reads of the router's figures, which its processes write equally often."""
 
 REFRESHES_PER_S: Final = 8
 
@@ -29,7 +29,7 @@ class Showing:
     """The display, for the time of a `with` block."""
 
     def __init__(self, console: Console, look: Callable[[], Figures], total: int) -> None:
-        """`look` gives the figures of the router; each bar goes up to `total`."""
+        """`look` returns the figures of the router; each bar goes up to `total`."""
         self.console = console
         self._look = look
         self._look_at = 0.0

@@ -1,4 +1,4 @@
-"""A chart of a rate over time as a PNG, with marks where something happened; drawn without a library."""
+"""A chart of a rate over time as a PNG, with marks for events; drawn without a library."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Canvas:
         self._rows = [bytearray(bytes(WHITE) * WIDTH) for _ in range(HEIGHT)]
 
     def fill(self, left: int, top: int, width: int, height: int, color: Color) -> None:
-        """Fill a rectangle, as far as it is inside."""
+        """Fill the part of a rectangle that is inside the picture."""
         left, right = max(0, left), min(WIDTH, left + width)
         for row in self._rows[max(0, top) : max(0, top + height)]:
             row[3 * left : 3 * right] = bytes(color) * max(0, right - left)

@@ -1,4 +1,4 @@
-"""A router, the services of four regions behind it, and the orders that it routes."""
+"""A router, the services of the four regions to which it routes, and the orders."""
 
 from __future__ import annotations
 

@@ -87,5 +87,5 @@ def wait_until(children: Sequence[Child], ready: Callable[[Child], object], pati
         dead = next((child for child in children if child.process.poll() is not None), None)
         if dead is not None or time.monotonic() > deadline:
             names = dead.name if dead is not None else ", ".join(child.name for child in children if not ready(child))
-            raise StackError(f"{names} did not start; what it wrote stands above")
+            raise StackError(f"{names} did not start; see its output above")
         time.sleep(LOOK_S)

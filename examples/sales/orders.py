@@ -1,4 +1,4 @@
-"""The file of sales: CSV or JSON lines, one order a line."""
+"""The file of sales: CSV or JSON lines, one order per line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Order:
 
 
 def read_orders(path: Path) -> Iterator[Order]:
-    """The orders of a file; BadInput names the line and what is wrong with it."""
+    """The orders of a file. Raises BadInput, which names the line and its fault."""
     if not path.is_file():
         raise BadInput(f"there is no file {path}; give --input a CSV file with a header or a file of JSON lines")
     lines = _json_lines(path) if path.suffix in {".json", ".jsonl", ".ndjson"} else _csv_lines(path)
@@ -64,7 +64,7 @@ def _csv_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         reader = csv.DictReader(file)
         for row in reader:
             if None in row or None in row.values():
-                raise BadInput(f"{path}, line {reader.line_num}: it has not as many columns as the header")
+                raise BadInput(f"{path}, line {reader.line_num}: the number of columns differs from the header's")
             yield reader.line_num, dict(row)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from konverse.bridge.cli.tables import print_table
 from konverse.deploy.java.java import find_java, spark_java_home
+from konverse.schemas.counting import counted
 from konverse.spark.read.ledger import conversations
 from konverse.spark.session import local_session
 
@@ -71,7 +72,7 @@ def main(bootstrap: str, database: str) -> None:
         print_rows("Sales per region (Spark, from the queue's topic)", sales.columns, sales.limit(20).collect())
         ledger = conversations(orders)
         largest = ledger.orderBy(F.desc("messages")).limit(5).collect()
-        print_rows(f"Ledger: the largest of {ledger.count():,} conversations", ledger.columns, largest)
+        print_rows(f"Ledger: the largest of {counted(ledger.count(), 'conversation')}", ledger.columns, largest)
     finally:
         spark.stop()
 

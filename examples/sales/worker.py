@@ -1,6 +1,6 @@
 """The order service: answers every order with a receipt, and ends a conversation when the shop has ended it.
 
-Start as many as you like: workers share the queue's partitions. If one is killed, the others go on where it stopped.
+Start as many as you like: workers share the queue's partitions. If one is killed, the others continue where it stopped.
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader
 
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import COMPILED_SCHEMA_ENTRIES_MAX
 
-from .rule import Lookup, NoKey, said, text_of
+from .rule import Lookup, NoKey, no_key_for, text_of
 
 _NOTHING: Final = ("null",)
 """Types whose data have no bytes: an array in a small body could hold any number of them."""
@@ -46,9 +47,10 @@ class AvroField:
         try:
             value: Any = schemaless_reader(source, schema, None)
         except Exception as error:  # noqa: BLE001  # fastavro raises a dozen types for broken input
-            raise said("The body is no datum of its Avro schema", repr(error)) from None
+            raise no_key_for("The body is not a valid datum of its Avro schema", repr(error)) from None
         if source.tell() != len(body):
-            raise NoKey(f"The body has {len(body) - source.tell()} bytes behind the datum of its Avro schema.")
+            rest = counted(len(body) - source.tell(), "byte")
+            raise NoKey(f"The body has {rest} after the datum of its Avro schema.")
         for name in self._names:
             if not isinstance(value, dict) or name not in value:
                 raise NoKey(f"The datum has no field {self._field}.")
@@ -97,7 +99,7 @@ def _check(schema: Any, records: dict[str, Any], around: tuple[str, ...]) -> boo
     if isinstance(schema, list):
         for branch in schema:
             _check(branch, records, around)
-        return True  # the number of the branch stands before the datum
+        return True  # the number of the branch precedes the datum
     if isinstance(schema, str):
         if schema in around:
             raise InvalidSettings(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import JSON_DEPTH_ENTRIES_MAX
 
-from .rule import Lookup, NoKey, said, text_of
+from .rule import Lookup, NoKey, no_key_for, text_of
 
 _BLANK: Final = r"[ \t\n\r]*"
 _STEP: Final = re.compile(
@@ -35,15 +35,15 @@ _EXACT: Final = 2**53 - 1
 def steps_of(path: str) -> tuple[str | int, ...]:
     """The names and indexes of a singular query. Raises InvalidSettings for any other text."""
     if not path.startswith("$"):
-        raise InvalidSettings(f"{path!r} is no JSONPath: it begins with $, the whole document")
+        raise InvalidSettings(f"{path!r} is not a valid JSONPath: it begins with $, the whole document")
     steps: list[str | int] = []
     place = 1
     while place < len(path):
         found = _STEP.match(path, place)
         if found is None:
             raise InvalidSettings(
-                f"{path!r} is no JSONPath of one place, from {path[place:]!r} on: behind $ stand names, like .region "
-                "or ['the region'], and indexes, like [0] or [-1]"
+                f"{path!r} is not a JSONPath of one place, from {path[place:]!r} on: behind $ stand names, like "
+                ".region or ['the region'], and indexes, like [0] or [-1]"
             )
         steps.append(_step(path, found))
         place = found.end()
@@ -57,7 +57,7 @@ def _step(path: str, found: re.Match[str]) -> str | int:
     if index is not None:
         number = int(index)
         if abs(number) > _EXACT:
-            raise InvalidSettings(f"{path!r} is no JSONPath: index {index} is beyond {_EXACT}")
+            raise InvalidSettings(f"{path!r} is not a valid JSONPath: index {index} is beyond {_EXACT}")
         return number
     if single is not None:  # single-quoted: \' becomes ', " is escaped, \" is an error
         double = re.sub(r"\\.|\"", lambda each: {"\\'": "'", '"': '\\"', '\\"': "\\x"}.get(each[0], each[0]), single)
@@ -65,7 +65,9 @@ def _step(path: str, found: re.Match[str]) -> str | int:
         text = str(json.loads(f'"{double}"'))
         text.encode()
     except ValueError as error:
-        raise InvalidSettings(f"{path!r} is no JSONPath: {found[0].strip()} is no name ({error})") from None
+        raise InvalidSettings(
+            f"{path!r} is not a valid JSONPath: {found[0].strip()} is not a valid name ({error})"
+        ) from None
     return text
 
 
@@ -75,7 +77,7 @@ class JsonPath:
     kind = "json_path"
 
     def __init__(self, path: str) -> None:
-        """Raises InvalidSettings for a path that is no singular query."""
+        """Raises InvalidSettings for a path that is not a singular query."""
         self._path = path
         self._steps = steps_of(path)
 
@@ -84,14 +86,12 @@ class JsonPath:
         try:
             value = json.loads((message.body or b"").decode(), parse_constant=_no_number)
         except RecursionError:
-            raise NoKey(
-                f"The body has more than {JSON_DEPTH_ENTRIES_MAX} objects and arrays inside of each other."
-            ) from None
+            raise NoKey(f"The body has objects and arrays nested deeper than {JSON_DEPTH_ENTRIES_MAX}.") from None
         except ValueError as error:
-            raise said("The body is no JSON document", error) from None
+            raise no_key_for("The body is not a valid JSON document", error) from None
         for step in self._steps:
             value = _at(value, step)
-            if value is _NOWHERE:
+            if value is _ABSENT:
                 raise NoKey(f"The body has nothing at {self._path}.")
         return text_of(value, self._path)
 
@@ -100,16 +100,16 @@ class JsonPath:
         return {"path": self._path}
 
 
-_NOWHERE: Final = object()
+_ABSENT: Final = object()
 
 
 def _at(value: Any, step: str | int) -> Any:
-    """The member or element of a value at a name or an index; `_NOWHERE` if there is none."""
+    """The member or element of a value at a name or an index; `_ABSENT` if there is none."""
     if isinstance(step, str):
-        return value.get(step, _NOWHERE) if isinstance(value, dict) else _NOWHERE
+        return value.get(step, _ABSENT) if isinstance(value, dict) else _ABSENT
     fits = isinstance(value, list) and -len(value) <= step < len(value)
-    return value[step] if fits else _NOWHERE
+    return value[step] if fits else _ABSENT
 
 
 def _no_number(word: str) -> None:
-    raise ValueError(f"{word} is no number in JSON")
+    raise ValueError(f"{word} is not a valid number in JSON")

@@ -1,6 +1,6 @@
 """Keys of text bodies, by a regular expression.
 
-Expressions are RE2's, which takes time in proportion to a body, whatever stands in it. Python's own `re` may take
+Expressions are RE2's, which takes time in proportion to a body, whatever it contains. Python's own `re` may take
 years.
 """
 
@@ -37,8 +37,8 @@ class RegularExpression:
         except module.error as error:
             reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else error
             raise InvalidSettings(
-                f"{pattern!r} is no regular expression of RE2, which has no back-references and does not look around: "
-                f"{reason}"
+                f"{pattern!r} is not a valid regular expression of RE2, which has no back-references and does not "
+                f"look around: {reason}"
             ) from None
         self._pattern = pattern
         self._group: str | int = _KEY if _KEY in self._compiled.groupindex else min(1, self._compiled.groups)

@@ -1,7 +1,7 @@
-"""What every rule has. The modules beside this one hold the rules, one module for each format.
+"""The common parts of all rules. The modules beside this one hold the rules, one module for each format.
 
-A rule returns the key of a message, a text, or raises `NoKey` with the reason. Bodies are foreign input: a rule takes
-time and memory in proportion to a body, and whatever stands in it, the result is a key or `NoKey`.
+A rule returns the key of a message, a string, or raises `NoKey` with the reason. Bodies are foreign input: a rule takes
+time and memory in proportion to a body, and whatever that contains, the result is a key or `NoKey`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NoKey(Exception):
 
 
 class Lookup(NamedTuple):
-    """What rules and classifiers look up in a catalog."""
+    """Look-ups of rules and classifiers in a catalog."""
 
     routing_table: Callable[[str], RoutingTable]
     """The present table of that name; raises RoutingTableNotFound."""
@@ -50,7 +50,7 @@ def checked(key: str) -> str:
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise NoKey("The key has half of a surrogate pair, which is no character.") from None
+        raise NoKey("The key has half of a surrogate pair, which is not a character.") from None
     if not size:
         raise NoKey("The key is empty.")
     if size > ROUTING_KEY_BYTES_MAX:
@@ -72,10 +72,10 @@ def text_of(value: object, place: str) -> str:
     if isinstance(value, str):
         return checked(value)
     kind = "null" if value is None else type(value).__name__
-    raise NoKey(f"The value at {place} is {kind}, and a key is a text, a whole number or a truth value.")
+    raise NoKey(f"The value at {place} is {kind}, and a key is a string, an integer or a boolean.")
 
 
-def said(what: str, error: object) -> NoKey:
+def no_key_for(what: str, error: object) -> NoKey:
     """NoKey for an error, cut to what a log takes, since its text may contain parts of a body."""
     return NoKey(f"{what}: {error}"[:FAULT_CHARACTERS_MAX])
 

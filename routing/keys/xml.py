@@ -11,7 +11,7 @@ from konverse.schemas.limits import XML_DEPTH_ENTRIES_MAX
 from konverse.schemas.validation import document_fault, parser_of, tree_of
 from konverse.schemas.xml_encoding import MalformedXml, utf8_of
 
-from .rule import Lookup, NoKey, checked, missing, said
+from .rule import Lookup, NoKey, checked, missing, no_key_for
 
 _PATH: Final = ("message", "toServiceName")
 
@@ -31,7 +31,7 @@ class ToServiceName:
         try:
             parser.Parse(utf8_of(message.body or b""), True)  # noqa: FBT003  # this is all of it
         except (ExpatError, MalformedXml) as error:
-            raise said("The body is no XML document", error) from None
+            raise no_key_for("The body is not an XML document", error) from None
         if found.count == 0:
             raise NoKey("The body has no element /message/toServiceName.")
         return checked("".join(found.parts).strip())
@@ -57,7 +57,7 @@ class _PathText:
             self.count += self._matched == len(_PATH)
         self._depth += 1
         if self._depth > XML_DEPTH_ENTRIES_MAX:
-            raise NoKey(f"The body has more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other.")
+            raise NoKey(f"The body has elements nested deeper than {XML_DEPTH_ENTRIES_MAX}.")
 
     def end(self, _name: str) -> None:
         self._depth -= 1
@@ -68,7 +68,7 @@ class _PathText:
             self.parts.append(data)
 
     def refuse(self, *_: object) -> None:  # entities of a document type can grow without bound
-        raise NoKey("The body is an XML document with a document type of its own, which is refused.")
+        raise NoKey("The body is an XML document with a document type declaration, which is not allowed.")
 
 
 class XPath:
@@ -94,19 +94,19 @@ class XPath:
             find = self._etree.XPath(text, namespaces=self._namespaces or None, regexp=False, smart_strings=False)
             find(self._etree.Element("any"))  # unknown functions and prefixes raise here
         except (self._etree.XPathError, TypeError, ValueError) as error:
-            raise InvalidSettings(f"{self._expression!r} is no expression of XPath 1.0: {error}") from None
+            raise InvalidSettings(f"{self._expression!r} is not a valid expression of XPath 1.0: {error}") from None
         return find
 
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
         """The result, without the white space around it."""
         body = message.body or b""
-        fault = document_fault(body)  # a document type is one
+        fault = document_fault(body)  # a document type counts as a fault
         if fault:
-            raise said("The body is no XML document", fault)
+            raise no_key_for("The body is not an XML document", fault)
         try:
             found = str(self._find(tree_of(self._etree, self._parser, body))).strip()
         except (MalformedXml, self._etree.XPathError, ValueError) as error:
-            raise said("The body is no XML document", error) from None
+            raise no_key_for("The body is not an XML document", error) from None
         if not found:
             raise NoKey(f"The body has nothing at {self._expression}.")
         return checked(found)

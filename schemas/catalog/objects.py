@@ -45,7 +45,7 @@ SentByClause = Mapping[str, str | SentBy] | Sequence[tuple[str, str | SentBy]]
 
 
 class Validation(StrEnum):
-    """What the receiver of a message checks in its body."""
+    """The check that the receiver of a message makes on its body."""
 
     NONE = "NONE"
     """Any body."""
@@ -108,7 +108,7 @@ class MessageType:
             value = cls(name, Validation(validation), schema_collection, schema)
         except ValueError:
             known = ", ".join(each.value for each in Validation)
-            raise InvalidValidation(f"message type {name!r}: {validation!r} is no validation; use {known}") from None
+            raise InvalidValidation(f"message type {name!r}: {validation!r} is not a validation; use {known}") from None
         for what, given, needed in (
             ("schema_collection", schema_collection, value.validation is Validation.VALID_XML),
             ("schema", schema, value.validation.takes_schema),
@@ -123,7 +123,7 @@ class MessageType:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Which side may send which message types."""
+    """A contract: which message types each side may send."""
 
     name: str
     sent_by: Mapping[str, SentBy] = field(default_factory=dict)
@@ -236,7 +236,7 @@ def decode_change(data: bytes) -> Change:
             schemaless_reader(source, CATALOG_SCHEMA, None, return_record_name=True, return_record_name_override=True),
         )
         if source.tell() != len(data):
-            raise MalformedRecord("a catalog record with bytes behind its end")
+            raise MalformedRecord("a catalog record with trailing bytes")
         return Change(
             value["expected_offset"], value["database"], value["kind"], value["name"], _from_avro(value["value"])
         )
@@ -251,14 +251,14 @@ def _to_avro(value: Written | None) -> tuple[str, dict[str, Any]] | None:
         return None
     if isinstance(value, TableChange):
         return "konverse.TableChange", change_to_avro(value)
-    assert not isinstance(value, RoutingTable), "what is written of a routing table is its changes"
+    assert not isinstance(value, RoutingTable), "only changes of a routing table are written"
     fields = asdict(value)
     if isinstance(value, Contract):
         fields["sent_by"] = {name: sent_by.value for name, sent_by in value.sent_by.items()}
     elif isinstance(value, Service):
         fields["contracts"] = list(value.contracts)
         before = fields["queues_before"] = list(value.queues_before)
-        if not before:  # the record that was written before services could move
+        if not before:  # the same record as before services could move
             del fields["queues_before"]
         return "konverse.MovedService" if before else "konverse.Service", fields
     elif isinstance(value, MessageType):

@@ -34,7 +34,8 @@ class BrokerPriority:
             check_name("remote service", value.remote_service)
         if not LOWEST <= value.level <= HIGHEST:
             raise InvalidPriority(
-                f"broker priority {value.name!r} cannot have level {value.level}; {LOWEST} (low) to {HIGHEST} can be"
+                f"broker priority {value.name!r} cannot have level {value.level}; {LOWEST} (low) to {HIGHEST} "
+                "are allowed"
             )
         return value
 

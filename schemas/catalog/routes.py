@@ -1,11 +1,10 @@
-"""Routes: the address of a service (service-broker.md 1.5). They are stored but not used for routing yet.
+"""Routes: the address of a service (service-broker.md 1.5). `konverse.routing.routes` decides by them.
 
-A network address is `TCP://host:port`, with an IPv6 host in brackets.
+A network address is `TCP://host[:port][/]`; `addresses` reads it. A route keeps the text that was written.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -13,6 +12,8 @@ from uuid import UUID
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.identifiers import check_name
 from konverse.schemas.limits import ADDRESS_CHARACTERS_MAX, ROUTE_LIFETIME_MS_MAX
+
+from .addresses import network_address
 
 LOCAL: Final = "LOCAL"
 """Address: this instance."""
@@ -28,12 +29,10 @@ AUTO_CREATED_LOCAL: Final = "AutoCreatedLocal"
 BROKER_CONFIGURATION: Final = "SQL/ServiceBroker/BrokerConfiguration"
 """Service that is asked for missing routes; a route to it names no instance (192)."""
 
-_NETWORK: Final = re.compile(r"tcp://(?:[^\s:/\[\]]+|\[[0-9a-f:.]+\]):([0-9]{1,5})", re.IGNORECASE)
-
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A row of sys.routes; an empty text stands for a clause that was left out."""
+    """A row of sys.routes; an empty string stands for a clause that was left out."""
 
     name: str
     address: str
@@ -73,7 +72,7 @@ def check_lifetime(name: str, lifetime_ms: int) -> None:
     if not 1_000 <= lifetime_ms <= ROUTE_LIFETIME_MS_MAX:
         raise InvalidRoute(
             f"route {name!r} cannot have a lifetime of {lifetime_ms / 1000} s; "
-            f"1 to {ROUTE_LIFETIME_MS_MAX // 1000} s can be, and without one it never expires",
+            f"1 to {ROUTE_LIFETIME_MS_MAX // 1000} s are allowed, and without one it never expires",
             9746,
         )
 
@@ -91,13 +90,13 @@ def _instance(value: Route) -> str:
         return str(UUID(value.broker_instance))
     except ValueError:
         raise InvalidRoute(
-            f"route {value.name!r}: {value.broker_instance!r} is no id of a broker instance; it looks like "
+            f"route {value.name!r}: {value.broker_instance!r} is not a valid id of a broker instance; it looks like "
             "0f8fad5b-d9cb-469f-a165-70867728950e"
         ) from None
 
 
 def _address(name: str, what: str, text: str) -> str:
-    """The address, with its keyword in capitals."""
+    """The address as it was written; a keyword in capitals."""
     if not text:
         raise InvalidRoute(f"the {what} of route {name!r} is empty; give LOCAL, TRANSPORT or TCP://host:port", 9659)
     if len(text) > ADDRESS_CHARACTERS_MAX:
@@ -107,12 +106,12 @@ def _address(name: str, what: str, text: str) -> str:
         )
     if text.upper() in (LOCAL, TRANSPORT):
         return text.upper()
-    found = _NETWORK.fullmatch(text)
-    if found is None or not 1 <= int(found[1]) <= 65_535:
+    if network_address(text) is None:
         raise InvalidRoute(
-            f"the {what} of route {name!r} is no address: {text!r}; give LOCAL, TRANSPORT or TCP://host:port", 9744
+            f"the {what} of route {name!r} is not a valid address: {text!r}; give LOCAL, TRANSPORT or TCP://host:port",
+            9744,
         )
-    return "TCP" + text[3:]
+    return text
 
 
 def _check_together(route: Route) -> None:
@@ -133,5 +132,5 @@ def _check_together(route: Route) -> None:
                 f"the {what} of route {route.name!r} is {address}; with a mirror both are of the form TCP://host:port",
                 9743,
             )
-    if route.mirror_address.lower() == route.address.lower():
+    if network_address(route.mirror_address) == network_address(route.address):
         raise InvalidRoute(f"route {route.name!r} has the same address twice; its mirror is elsewhere", 9747)

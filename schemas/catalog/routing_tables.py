@@ -95,13 +95,14 @@ class TableChange:
         entries = {_key(name, key): _target(name, target) for key, target in put.items()}
         for key in remove:
             if key in entries:
-                raise InvalidRoute(f"routing table {name!r}: key {key!r} is to be set and removed; do one of the two")
+                raise InvalidRoute(f"routing table {name!r}: key {key!r} is both set and removed; do one of the two")
         if routers is not None and len(routers) > ROUTING_TABLE_ROUTERS_ENTRIES_MAX:
             raise InvalidRoute(
-                f"routing table {name!r} has {len(routers)} routers; at most {ROUTING_TABLE_ROUTERS_ENTRIES_MAX} can be"
+                f"routing table {name!r} has {len(routers)} routers; at most {ROUTING_TABLE_ROUTERS_ENTRIES_MAX} "
+                "are allowed"
             )
         if default is not None and without_default:
-            raise InvalidRoute(f"routing table {name!r} is to have a default and none; choose one of the two")
+            raise InvalidRoute(f"routing table {name!r} cannot have a default and also drop it; choose one of the two")
         checked = None if default is None else _target(name, default)
         return cls(name, entries, tuple(remove), checked, without_default, routers, creates)
 
@@ -135,11 +136,11 @@ class TableChange:
         return [*made, replace(self, put=put, remove=tuple(remove), parts=parts, part=len(made))]
 
     def follows(self, before: list[TableChange]) -> bool:
-        """Whether this is the next part of the same change behind `before`."""
+        """Whether this is the next part of the same change after `before`."""
         return self.part == len(before) and (not before or before[0].parts == self.parts)
 
     def joined(self, before: list[TableChange]) -> TableChange:
-        """The whole change: this is its last part, `before` holds the others. Each key stands in one part only."""
+        """The whole change: this is its last part, `before` holds the others. Each key is in one part only."""
         put = {key: target for each in (*before, self) for key, target in each.put.items()}
         remove = tuple(key for each in (*before, self) for key in each.remove)
         return replace(self, put=put, remove=remove, parts=b"", part=0)
@@ -174,7 +175,7 @@ def check_entries(table: RoutingTable) -> RoutingTable:
     if len(table.entries) > ROUTING_TABLE_ENTRIES_MAX:
         raise InvalidRoute(
             f"routing table {table.name!r} would have {len(table.entries)} keys; at most {ROUTING_TABLE_ENTRIES_MAX} "
-            "can be. Let a classifier find a coarser key"
+            "are allowed. Let a classifier find a coarser key"
         )
     return table
 
@@ -199,7 +200,7 @@ def _target(name: str, target: Target) -> Target:
         return Target(target.service, str(UUID(target.broker_instance)))
     except ValueError:
         raise InvalidRoute(
-            f"routing table {name!r}: {target.broker_instance!r} is no id of a broker instance; it looks like "
+            f"routing table {name!r}: {target.broker_instance!r} is not a valid id of a broker instance; it looks like "
             "0f8fad5b-d9cb-469f-a165-70867728950e"
         ) from None
 
@@ -235,7 +236,7 @@ def change_of_avro(fields: dict[str, Any]) -> TableChange:
 
 
 _ENTRY_BYTES: Final = 12
-"""Bytes of an entry beside its texts."""
+"""Bytes of an entry besides its strings."""
 
 
 def _size(key: str, target: Target | None = None) -> int:

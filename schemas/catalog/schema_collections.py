@@ -27,7 +27,7 @@ class XmlSchemaCollection:
         if not 1 <= len(value.documents) <= SCHEMA_DOCUMENTS_ENTRIES_MAX:
             raise InvalidSchema(
                 f"XML schema collection {name!r} has {len(value.documents)} documents; "
-                f"1 to {SCHEMA_DOCUMENTS_ENTRIES_MAX} can be"
+                f"1 to {SCHEMA_DOCUMENTS_ENTRIES_MAX} are allowed"
             )
         if len(set(value.documents)) < len(value.documents):
             raise InvalidSchema(f"XML schema collection {name!r} has the same document twice; give it once")

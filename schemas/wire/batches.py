@@ -22,7 +22,7 @@ ABANDONED: Final = 1 << 62
 """Number of the batch that ends a query: every other batch has a lower number."""
 
 Counts = dict[Address, tuple[int, ...]]
-"""Partition -> number of rows of each attempt there; in the order in which the partitions are told."""
+"""Partition -> number of rows of each attempt there; in the order in which the partitions are notified."""
 
 Winners = tuple[tuple[bytes, int], ...]
 """Attempts with their number of rows in one partition, in the order in which the rows are accepted."""
@@ -121,7 +121,7 @@ def _read(name: str, data: bytes) -> dict[str, Any]:
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("a batch that is not Avro") from error
     if found != name or source.tell() != len(data):
-        raise MalformedRecord("a batch that is something else, or has bytes behind its end")
+        raise MalformedRecord("a batch that is something else, or has trailing bytes")
     return value
 
 

@@ -8,7 +8,7 @@ from konverse.schemas.errors import BadInput, BodyTooLarge, NullBody
 from konverse.schemas.limits import BODY_BYTES_MAX
 
 TOO_LARGE: Final = f"bytes; at most {BODY_BYTES_MAX} fit into one message: send a reference, or its parts"
-"""Error text behind the size of a body that is too large, with the remedy."""
+"""Error text that follows the size of a body that is too large, with the remedy."""
 
 
 def as_bytes(body: object) -> bytes:
@@ -16,8 +16,8 @@ def as_bytes(body: object) -> bytes:
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     if body is None:
-        raise NullBody('a message body is bytes, not None; leave it out, or give b"", for an empty one')
-    raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")
+        raise NullBody('a message body must be bytes, not None; leave it out, or give b"", for an empty one')
+    raise BadInput(f"a message body must be bytes, not {type(body).__name__}; encode it first")
 
 
 def check_size(size_bytes: int) -> None:

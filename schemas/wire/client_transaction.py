@@ -15,7 +15,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 
-from .records import ANEW, FOR_EVER, NAMED, NO_SEQUENCE, RETURNING, Begin, Kind, begin_from_avro, begin_to_avro
+from .records import FOR_EVER, NAMED, NO_SEQUENCE, RETURNING, Begin, Kind, begin_from_avro, begin_to_avro
 
 _OPENER_BYTES: Final = 16
 
@@ -29,18 +29,16 @@ class TransactionDialog(NamedTuple):
     """Its messages bounce when the target has ended."""
     named: bool = False
     """The caller chose its id."""
-    anew: bool = False
-    """It is begun anew although a conversation with this id may be over."""
 
     @classmethod
     def of(cls, conversation: bytes, begin: Begin, flags: int) -> TransactionDialog:
         """The conversation whose messages have these flags."""
-        return cls(conversation, begin, bool(flags & RETURNING), bool(flags & NAMED), bool(flags & ANEW))
+        return cls(conversation, begin, bool(flags & RETURNING), bool(flags & NAMED))
 
     @property
     def flags(self) -> int:
         """Flags of its messages."""
-        return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
+        return RETURNING * self.returning | NAMED * self.named
 
     @property
     def key(self) -> bytes:
@@ -51,7 +49,7 @@ class TransactionDialog(NamedTuple):
 class TransactionStep(NamedTuple):
     """One step: BEGIN, MESSAGE, FIN, END_CALL or SET_TIMER.
 
-    A step OPEN is no output. It names the session that began a dialog whose FIRST follows.
+    An OPEN step is not an output. It names the session that began a dialog whose FIRST follows.
     """
 
     dialog: int
@@ -71,7 +69,7 @@ class TransactionStep(NamedTuple):
 
 
 class TransactionRecord(NamedTuple):
-    """Steps of which all happen, or none."""
+    """Steps that take effect together, or not at all."""
 
     dialogs: list[TransactionDialog]
     steps: list[TransactionStep]
@@ -101,14 +99,16 @@ def decode(data: bytes) -> TransactionRecord:
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("a transaction that is not Avro") from error
     if source.tell() != len(data):
-        raise MalformedRecord("a transaction with bytes behind its end")
+        raise MalformedRecord("a transaction with trailing bytes")
     said, most = sum(step.kind is not Kind.OPEN for step in steps), TRANSACTION_RECORDS_MAX
     if said > most or len(steps) > 2 * most or len(dialogs) > most:
         raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
     if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
-        raise MalformedRecord("a step of a transaction on a dialog that it does not name, or with an absurd number")
+        raise MalformedRecord(
+            "a step of a transaction on a dialog that it does not name, or with an invalid sequence number"
+        )
     if any((step.timeout_ms == FOR_EVER) == (step.kind is Kind.SET_TIMER) for step in steps):
-        raise MalformedRecord("a step of a transaction with a timeout that is none, or without the one that it needs")
+        raise MalformedRecord("a transaction with a timeout on a step that takes none, or none on SET_TIMER")
     if any(step.kind is Kind.OPEN and len(step.body or b"") != _OPENER_BYTES for step in steps):
         raise MalformedRecord("a transaction with a dialog that was never begun")
     return TransactionRecord(dialogs, steps)

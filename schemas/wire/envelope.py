@@ -94,7 +94,7 @@ def decode(header: bytes) -> Envelope:
         if len(header) - at > SUFFIX_BYTES_MAX + more:
             raise MalformedRecord(f"an envelope whose end has {len(header) - at} bytes")
     except (IndexError, ValueError) as error:
-        raise MalformedRecord("an envelope that is cut") from error
+        raise MalformedRecord("a truncated envelope") from error
     return Envelope(
         kind,
         flags,
@@ -140,7 +140,7 @@ def _read_suffix(data: bytes) -> Suffix:
             source, _SUFFIX_SCHEMA, None, return_record_name=True, return_record_name_override=True
         )
         if source.tell() != len(data):
-            raise MalformedRecord("an envelope with bytes behind its end")
+            raise MalformedRecord("an envelope with trailing bytes")
         suffix = suffix_from_avro(cast("dict[str, Any]", value))
         encoded = _lay(suffix)
     except MalformedRecord:

@@ -18,7 +18,7 @@ VERSION: Final = b"\x01"
 
 
 class Action(StrEnum):
-    """What the owner has to do with a conversation (protocol.md section 7.1)."""
+    """The action that the owner takes on a conversation (protocol.md section 7.1)."""
 
     RESUME = "RESUME"
     """Deliver its suspended group again, with five new attempts."""
@@ -31,7 +31,7 @@ class Action(StrEnum):
     FAIL = "FAIL"
     """Fail the conversation if it is open: both sides get an Error (behaviour 136)."""
     SUSPEND = "SUSPEND"
-    """Deliver nothing of it any more."""
+    """Stop delivering its messages."""
     DONE = "DONE"
     """Ends an earlier instruction and its copies: owners carry none of them out again. The operator of the instruction
     writes DONE after it has seen the result."""
@@ -67,14 +67,14 @@ def decode(data: bytes) -> Instruction:
     source = BytesIO(data)
     try:
         if source.read(1) != VERSION or len(data) > INSTRUCTION_BYTES_MAX:
-            raise MalformedRecord("no instruction of an operator")
+            raise MalformedRecord("not an operator's instruction")
         value = cast("dict[str, Any]", schemaless_reader(source, _SCHEMA, None))
         found = Instruction(**{**value, "action": Action(value["action"])})
         if found.action not in {Action.SUSPEND, Action.DONE}:
             check_error(found.error, found.description)
         whole = source.tell() == len(data) and encode(found) == data
     except (MalformedRecord, InvalidError) as error:
-        raise MalformedRecord(f"an instruction that cannot be: {error}") from None
+        raise MalformedRecord(f"an invalid instruction: {error}") from None
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("an instruction that is not Avro") from error
     if not whole or found.first < 0:

@@ -1,6 +1,6 @@
 """Journal records: the decisions of a partition's owners. Plain Avro (`journal.avsc`).
 
-A commit of a thousand messages is packed by a dozen calls into C: values that every message has stand in columns inside
+A commit of a thousand messages is packed by a dozen calls into C: values that every message has are in columns inside
 Avro `bytes` fields. `encode_commit` encodes the record by hand, and `tests/properties` compares it with fastavro.
 `decode` uses fastavro and is total: a value, or MalformedRecord.
 """
@@ -29,7 +29,7 @@ from .records import Begin, address_from_avro, begin_from_avro, begin_to_avro
 from .varint import varint
 
 FOLD_VERSION: Final = 1
-"""Version of the fold's rules. It never falls; a process with an older version neither folds nor claims the log."""
+"""Version of the fold's rules. It never decreases; a process with an older version neither folds nor claims the log."""
 
 GENESIS_HASH: Final = bytes(32)
 """`previous_hash` of the first commit."""
@@ -180,7 +180,7 @@ def decode(data: bytes) -> Claim | Commit | Part:
             "tuple[str, dict[str, Any]]", schemaless_reader(source, JOURNAL_SCHEMA, None, return_record_name=True)
         )
         if source.tell() != len(data):
-            raise MalformedRecord("a journal record with bytes behind its end")
+            raise MalformedRecord("a journal record with trailing bytes")
         if name == "konverse.Claim":
             return Claim(**value)
         return _part_from_avro(value) if name == "konverse.Part" else _commit_from_avro(value)

@@ -24,7 +24,7 @@ from .records import Begin, Origin, address_from_avro, address_to_avro, begin_fr
 from .varint import varint
 
 _LEVELS: Final = {b"" if level == DEFAULT_LEVEL else varint(level): level for level in range(LOWEST, HIGHEST + 1)}
-"""Bytes behind the Avro record -> priority level."""
+"""Bytes after the Avro record -> priority level."""
 
 
 class MovedMessage(NamedTuple):
@@ -75,7 +75,7 @@ class Moved(NamedTuple):
     end_of_stream: str | None
     """Message type that the home sends when the timer rings, for a conversation of a pool."""
     level: int = DEFAULT_LEVEL
-    """Priority level. A level other than the default stands behind the Avro record, so older states stay readable."""
+    """Priority level. A level other than the default follows the Avro record, so older states stay readable."""
 
 
 class MovedGroup(NamedTuple):
@@ -124,12 +124,12 @@ def decode_moved(data: bytes) -> Moved:
         raise MalformedRecord("the state of an endpoint that is not Avro") from error
     level = _LEVELS.get(data[source.tell() :])
     if level is None:
-        raise MalformedRecord("the state of an endpoint with bytes behind its end")
+        raise MalformedRecord("the state of an endpoint with trailing bytes")
     types = [message.type for message in moved.urgent]
     known = types in ([], [DIALOG_TIMER], [ERROR], [DIALOG_TIMER, ERROR])
     known &= all(-1 <= time_ms <= TIME_MS_MAX for time_ms in (moved.timer_ms, moved.expires_ms))
     if moved.generation < 1 or not known or not 0 <= moved.consumed <= moved.received - len(moved.waiting):
-        raise MalformedRecord("the state of an endpoint that none can have")
+        raise MalformedRecord("an impossible endpoint state")
     return moved._replace(level=level)
 
 
@@ -184,4 +184,4 @@ MOVED_SCHEMA: Final = parse_schema(_PLAIN)
 
 _FIELDS: Final = [field["name"] for field in _PLAIN["fields"]]
 _GROUP_SCHEMA: Final = parse_schema({**_PLAIN, "fields": _PLAIN["fields"][: _FIELDS.index("group") + 1]})
-"""The schema up to the group. Only short fields stand before it, so the first piece contains the group."""
+"""The schema up to the group. Only short fields precede it, so the first piece contains the group."""

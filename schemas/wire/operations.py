@@ -1,6 +1,6 @@
 """Rare operations of a COMMIT: each is a record, in one list that is applied last, in order.
 
-Frequent operations stand in the columns of `konverse.schemas.wire.journal`.
+Frequent operations are in the columns of `konverse.schemas.wire.journal`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Lost(NamedTuple):
     start: int
     """Data offset below which everything was ingested."""
     end: int
-    """First data offset behind the lost range."""
+    """First data offset after the lost range."""
 
 
 class SetTimer(NamedTuple):
@@ -109,7 +109,7 @@ class SetTimer(NamedTuple):
 
 
 class Cleanup(NamedTuple):
-    """END CONVERSATION WITH CLEANUP: drops the endpoint without telling its peer (protocol.md section 6)."""
+    """END CONVERSATION WITH CLEANUP: drops the endpoint without notifying its peer (protocol.md section 6)."""
 
     endpoint: int
 
@@ -124,7 +124,7 @@ class Fail(NamedTuple):
 
 
 class Withdraw(NamedTuple):
-    """Behind END WITH ERROR: outputs of this side that may not have arrived become VOID, except the Error."""
+    """After END WITH ERROR: outputs of this side that may not have arrived become VOID, except the Error."""
 
     endpoint: int
 
@@ -156,7 +156,7 @@ class MoveAway(NamedTuple):
 
 
 class GiveBack(NamedTuple):
-    """A target ends and returns its unreceived messages, behind a note that names their recipient (section 7.11)."""
+    """A target ends and returns its unreceived messages, after a note that names their recipient (section 7.11)."""
 
     endpoint: int
     message_type: str

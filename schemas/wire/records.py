@@ -20,22 +20,16 @@ RETURNING: Final = 2
 On a PENDING and a REDIRECT it is for the message that these lead to.
 """
 HEIR: Final = 2
-"""Flag of CLOSE_WRITER: its sender is the heir, and resends the unreceived records in order, directly behind it."""
+"""Flag of CLOSE_WRITER: its sender is the heir, and resends the unreceived records in order, directly after it."""
 REFUSED: Final = 2
 """Flag of END and ERROR: its BEGIN was refused, so it ends only what its opener has opened."""
-ALL_SENT: Final = 1
-"""Flag of an initiator's END and ERROR: its opener has called for it, behind all that it sent. No FIRST follows."""
-FOLLOWED: Final = 4
-"""Flag of ERROR and NO_PEER: it is not the last word. The END of its sender, or the answer to one, is still to come."""
 NAMED: Final = 8
 """Flag of BEGIN, of an initiator's messages and of its END: the caller chose the conversation's id.
 
-Both sides remember the end of such a conversation: its id begins no new one unless ANEW is set.
+Both sides remember the end of such a conversation: its id cannot begin another one.
 """
-ANEW: Final = 16
-"""Flag of BEGIN and FIRST: begin a new conversation even if one with this id is over."""
 LAST: Final = 4
-"""Flag of PENDING: the side of this message ends when it is accepted, behind all rows of the batch."""
+"""Flag of PENDING: the side of this message ends when it is accepted, after all rows of the batch."""
 FOR_EVER: Final = -1
 """Value of a lifetime that never ends."""
 NO_TIMER: Final = 0
@@ -85,27 +79,27 @@ class BounceReason(IntEnum):
     ENDED = 1
     """The message came after the end of its own side, or was to begin a conversation whose id is over or in use."""
     WRITER_CLOSED = 2
-    """Its session was closed there: it said goodbye, or a successor took over."""
+    """Its session was closed there: it closed itself, or a successor took over."""
     REFUSED = 3
     """The target did not permit it. No owner uses this reason yet."""
     FINISHED = 4
-    """The message stands behind the FIN of its own side."""
+    """The message came after the FIN of its own side."""
     PEER_ENDED = 5
     """The other side has ended, and the dialog was begun as `returning`."""
     GIVEN_BACK = 6
     """The other side returned the message unreceived: it is for another recipient."""
     REDIRECTED = 7
-    """A note of the other side, never sent as a message: names the recipient of the messages given back behind it."""
+    """A note of the other side, never sent as a message: names the recipient of the messages given back after it."""
 
 
 class NoticeReason(IntEnum):
-    """Why a destination sends a NOTICE to a writer; a notice is no verdict about a record."""
+    """Why a destination sends a NOTICE to a writer; a notice is not a verdict about a record."""
 
     GAP = 0
     PRUNED = 1
     CLOCK = 2
     FORGED = 3
-    """Another record with its writer and counter is there: a stranger writes in its name."""
+    """Another record with its writer and counter is there: a foreign producer writes under its id."""
 
 
 class Begin(NamedTuple):
@@ -158,7 +152,7 @@ class WriterClosed(NamedTuple):
     closed_at: int
     at: Address
     heir: bytes | None = None
-    """Writer that sends the others again; zeros when none does, None when no record has closed the writer."""
+    """Writer that resends the others; zeros when none does, None when no record has closed the writer."""
 
 
 class Pending(NamedTuple):
@@ -193,10 +187,10 @@ class Veto(NamedTuple):
 
 
 class FinAnswer(NamedTuple):
-    """Detail of FIN_ANSWER: how far each writer of the finished direction was received, latest writers first."""
+    """Detail of FIN_ANSWER: the highest counter received from each writer of the finished direction, latest first."""
 
     asker: bytes
-    """Writer of the FIN: every record that stands before it in its log has a verdict."""
+    """Writer of the FIN: every record before the FIN in its log has a verdict."""
     received: tuple[tuple[bytes, int], ...] = ()
 
 
@@ -209,11 +203,7 @@ class BounceId(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Detail that names the writer of the BEGIN.
-
-    A FIRST has it when its own writer is another one. Where the caller chose the id of the conversation, the session's
-    other messages, FIN and END_CALL have it too.
-    """
+    """Detail of a FIRST that names the writer of the BEGIN, when its own writer is another one."""
 
     opener: bytes
 
@@ -314,7 +304,7 @@ def address_from_avro(value: dict[str, Any]) -> Address:
     """An Address from its Avro form; ValueError when it names no data partition."""
     topic, partition = value["topic"], value["partition"]
     if not LEGAL_TOPIC.fullmatch(topic) or not 0 <= partition <= PARTITION_MAX:
-        raise ValueError(f"partition {partition} of {topic!r} is no place in Kafka")
+        raise ValueError(f"partition {partition} of {topic!r} is not a valid place in Kafka")
     if is_internal(topic):
         raise ValueError(f"{topic} holds no messages, and an owner writes nowhere else in the name of a record")
     return Address(topic, partition, value["tag"])
@@ -329,7 +319,7 @@ def origin_from_avro(value: dict[str, Any]) -> Origin:
 def checked_timeout(timeout_ms: int) -> int:
     """The timeout of a timer or a lifetime, in milliseconds, if it is valid; else ValueError."""
     if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
-        raise ValueError(f"{timeout_ms} ms is no time that a timer or a lifetime can have")
+        raise ValueError(f"{timeout_ms} ms is not a valid time for a timer or a lifetime")
     return timeout_ms
 
 
@@ -341,7 +331,7 @@ def checked_timer(timeout_ms: int) -> int:
 def checked_time(time_ms: int) -> int:
     """The time in milliseconds since 1970, or -1, if it is valid; else ValueError."""
     if not -1 <= time_ms <= TIME_MS_MAX:
-        raise ValueError(f"{time_ms} ms since 1970 is no time of this age")
+        raise ValueError(f"{time_ms} ms since 1970 is not a valid time")
     return time_ms
 
 

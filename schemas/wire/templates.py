@@ -1,9 +1,9 @@
 """Fast encoding and decoding of header endings that differ only in a few bytes from an earlier one.
 
-A BEGIN differs from the next one in its group, an END in how far its side had received. Each conversation has one of
-both, and Avro takes ten times as long for them as a look-up. So all other bytes of these endings are remembered. The
-group is any sixteen bytes, so nothing can be wrong with it; the counter is checked in its place. `tests/properties`
-compares both directions with Avro.
+The endings of BEGINs differ only in the group, those of ENDs only in the counter that was received. Each conversation
+has one of both, and Avro takes ten times as long for them as a look-up. So all other bytes of these endings are
+remembered. Any sixteen bytes are a valid group; the counter is checked when it is read. `tests/properties` compares
+both directions with Avro.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Readings:
         self._begins: Remembered[tuple[int, bytes], Suffix] = Remembered()
         """Position of the group and the bytes around it -> suffix."""
         self._shapes: Remembered[int, tuple[int, ...]] = Remembered()
-        """Length of an ending -> positions where the group may stand."""
+        """Length of an ending -> positions where the group may be."""
         self._ends: Remembered[bytes, Suffix] = Remembered()
         """Bytes before the counter -> suffix."""
 
@@ -95,7 +95,7 @@ class Layings:
     def __init__(self, lay: Callable[[Suffix], bytes]) -> None:
         self._lay = lay
         self._begins: Remembered[Suffix, tuple[bytes, bytes]] = Remembered()
-        """Suffix with an empty group -> bytes before the group and behind it."""
+        """Suffix with an empty group -> bytes before the group and after it."""
         self._ends: Remembered[Suffix, bytes] = Remembered()
         """Suffix with the counter 0 -> bytes before the counter."""
 

@@ -54,7 +54,7 @@ def decode(token: bytes) -> Token:
     source = BytesIO(token)
     try:
         if source.read(1) != VERSION:
-            raise MalformedRecord("no token of an unknown outcome")
+            raise MalformedRecord("not a token of an unknown outcome")
         value = cast("dict[str, Any]", schemaless_reader(source, _SCHEMA, None))
         place = value["transmission"]
         found = Token(tuple(map(_from_avro, value["sent"])), None if place is None else address_from_avro(place))
@@ -93,7 +93,7 @@ def _from_avro(value: dict[str, Any]) -> Sent:
     if (value["held"] < 0) is not bool(counters) or min(steps[1:], default=1) < 1 or min(counters, default=0) < 0:
         raise MalformedRecord("a token of an unknown outcome that contradicts itself")
     if value["sequence"] < NO_SEQUENCE or value["partition"] < 0 or not value["topic"]:
-        raise MalformedRecord("a token of an unknown outcome that names no place")
+        raise MalformedRecord("a token of an unknown outcome that names no partition")
     address = Address(value["topic"], value["partition"], value["tag"])
     return Sent(value["writer"], address, value["conversation"], value["sequence"], counters, value["held"])
 

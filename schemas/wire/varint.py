@@ -24,7 +24,7 @@ def _varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The Avro long at `at` and the index behind it; IndexError when the bytes end, ValueError above 64 bits."""
+    """The Avro long at `at` and the index after it; IndexError when the bytes end, ValueError above 64 bits."""
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
@@ -70,7 +70,7 @@ def varints(first: int, count: int) -> list[bytes]:
 
 
 def high_part(number: int) -> bytes:
-    """The bytes behind `low_table(number)[number & LOW_MASK]`; the same for 8192 numbers in a row."""
+    """The bytes that follow `low_table(number)[number & LOW_MASK]`; the same for 8192 numbers in a row."""
     if number <= LOW_MASK:
         return b""
     rest = number >> LOW_BITS

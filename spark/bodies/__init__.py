@@ -15,7 +15,7 @@ A `Shape` maps one part of a schema: an Arrow type, and the function that makes 
 schema. A part that contains itself has no shape, as Spark has no recursive types.
 
     columns      one message type as the columns `value` and `fault`
-    shapes       what a part of a body becomes: a type, and how a value is made
+    shapes       a shape maps a part of a body: its type, and how a value is made
     json_shapes, avro_shapes, xml_shapes   schemas into shapes
     xml_values   the simple types of XML Schema
 """

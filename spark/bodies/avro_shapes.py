@@ -22,7 +22,7 @@ DECIMAL_DIGITS_MAX: Final = 38
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     """The parser for this schema; Unmapped when Spark has no type for it."""
     if root is not None:
-        raise Unmapped("the datum", "has no root to choose: root= is for XML")
+        raise Unmapped("the datum", "has no root element to choose: root= is for XML")
     schema = parse_schema(json.loads(documents[0]))
     shape = _AvroMapping().shape(schema, "the datum", ())
 
@@ -64,7 +64,7 @@ class _AvroMapping:
     def _record(self, schema: dict[str, Any], at: str, inside: tuple[str, ...]) -> Shape:
         name = schema["name"]
         if name in inside:
-            raise Unmapped(at, f"contains itself, by record {name!r}: Spark has no types without an end")
+            raise Unmapped(at, f"contains itself, by record {name!r}: Spark has no recursive types")
         if not schema["fields"]:
             raise Unmapped(at, f"is of record {name!r}, which has no fields")
         within = (*inside, name)
@@ -76,11 +76,11 @@ def _simple(schema: dict[str, Any], kind: str, at: str) -> Shape:
     if f"{kind}-{logical}" in LOGICAL_READERS:  # Avro's specification has readers ignore other logical types
         made = _LOGICAL.get(logical)
         if made is None:
-            raise Unmapped(at, f"is a {logical}, which has no type here")
+            raise Unmapped(at, f"is a {logical}, which has no type in Spark")
         return made(schema, at)
     arrow = _ARROW.get(kind)
     if arrow is None:
-        raise Unmapped(at, f"is {kind}, which has no value for a column")
+        raise Unmapped(at, f"is {kind}, which has no type in Spark")
     return Shape(arrow, same)
 
 

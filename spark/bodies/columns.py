@@ -24,7 +24,7 @@ from .shapes import Parser, Unfit, Unmapped
 
 VALUE: Final = "value"
 FAULT: Final = "fault"
-"""The columns that are added."""
+"""VALUE and FAULT: the columns that are added."""
 
 NEEDED: Final = ("message_type", "body")
 
@@ -88,7 +88,7 @@ _VALIDATORS: Final[list[Validator]] = []
 
 
 def _findings(known: EncodedRule, bodies: Sequence[bytes]) -> list[BodyFinding]:
-    """What the validator finds in each body."""
+    """The validator's finding on each body."""
     if not _VALIDATORS:
         _VALIDATORS.append(Validator())
     return _VALIDATORS[0].validate_each(known, bodies)
@@ -105,7 +105,7 @@ def _read(parser: Parser, body: bytes, finding: BodyFinding) -> tuple[Any, str |
 
 
 def _columns(parser: Parser, values: list[Any], faults: list[str | None]) -> tuple[pa.Array, list[str | None]]:
-    """The column of values, and the faults. If some value does not fit the type, each is tried by itself."""
+    """The column of values, and the faults. If some value does not fit the type, each is tried separately."""
     try:
         return pa.array(values, parser.arrow), faults
     except (pa.ArrowException, OverflowError, TypeError, ValueError):

@@ -22,7 +22,7 @@ _STRUCTURE: Final = frozenset({"properties", "items", "prefixItems", "additional
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     """The parser for this schema; Unmapped when Spark has no type for it."""
     if root is not None:
-        raise Unmapped("$", "has no root to choose: root= is for XML")
+        raise Unmapped("$", "has no root element to choose: root= is for XML")
     schema = json.loads(documents[0])
     shape = _JsonMapping(schema).shape(schema, "$", ("#",))
 
@@ -44,9 +44,9 @@ class _JsonMapping:
     def shape(self, schema: Any, at: str, inside: tuple[str, ...]) -> Shape:
         """The shape of the part at the path `at`; `inside` are the references that led to it."""
         if not isinstance(schema, dict):
-            raise Unmapped(at, "may be anything: say its type")
+            raise Unmapped(at, "may be anything: give it a type")
         if "$id" in schema and at != "$":
-            raise Unmapped(at, "has an $id of its own, from which references count")
+            raise Unmapped(at, "has an $id of its own, which changes the base of references")
         if "$ref" in schema:
             return self._referred(schema, at, inside)
         for word in _CHOICES:
@@ -62,7 +62,7 @@ class _JsonMapping:
         place = schema["$ref"]
         _alone(schema, "$ref", at)
         if place in inside:
-            raise Unmapped(at, f"contains itself, by {place}: Spark has no types without an end")
+            raise Unmapped(at, f"contains itself, by {place}: Spark has no recursive types")
         found: Any = self._document
         if not isinstance(place, str) or not (place == "#" or place.startswith("#/")):
             raise Unmapped(at, f"refers to {place!r}: only places such as '#/$defs/name' are followed")
@@ -88,19 +88,19 @@ class _JsonMapping:
             return _only(dict, "object", struct(fields), at)
         others = schema.get("additionalProperties")
         if not isinstance(others, dict):
-            raise Unmapped(at, "is an object without properties: name them, or say the type of additionalProperties")
+            raise Unmapped(at, "is an object without properties: name them, or give additionalProperties a type")
         return _only(dict, "object", mapped(self.shape(others, f"{at}.*", inside)), at)
 
     def _array(self, schema: dict[str, Any], at: str, inside: tuple[str, ...]) -> Shape:
         if "prefixItems" in schema or not isinstance(schema.get("items"), dict):
-            raise Unmapped(at, "is an array whose items have no type in common: say it in 'items'")
+            raise Unmapped(at, "is an array whose items have no common type: give them one in 'items'")
         return _only(list, "array", listed(self.shape(schema["items"], f"{at}[]", inside)), at)
 
 
 def _alone(schema: dict[str, Any], word: str, at: str) -> None:
     others = sorted((_STRUCTURE - {word}) & schema.keys())
     if others:
-        raise Unmapped(at, f"has {word} and {others[0]}: say it at one place")
+        raise Unmapped(at, f"has {word} and {others[0]}: define its structure in one of them")
 
 
 def _kind(schema: dict[str, Any], at: str) -> str:
@@ -116,7 +116,7 @@ def _kind(schema: dict[str, Any], at: str) -> str:
     if kinds == {"integer", "number"}:
         return "number"
     if not kinds:
-        raise Unmapped(at, "has no type: say one")
+        raise Unmapped(at, "has no type: give it one")
     if len(kinds) > 1 or "" in kinds:
         raise Unmapped(at, f"may be {' or '.join(sorted(kinds))}: a column has one type")
     return kinds.pop()
@@ -126,11 +126,11 @@ _TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number"
 
 
 def _only(kind: type, name: str, shape: Shape, at: str) -> Shape:
-    """The shape, with Unfit for values of another type: a schema without `type` finds those valid."""
+    """The shape, but Unfit for values of another type, which a schema without `type` accepts as valid."""
 
     def make(value: Any) -> Any:
         if not isinstance(value, kind):
-            raise Unfit(f"{at} is no {name}")
+            raise Unfit(f"{at} is not of type {name}")
         return shape.make(value)
 
     return Shape(shape.arrow, make)

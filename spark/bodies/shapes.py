@@ -1,4 +1,4 @@
-"""Shapes: what a part of a body becomes in Spark. A shape is a type, and the function that makes its values."""
+"""Shapes map parts of a body to Spark. A shape is a type, and the function that makes its values."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class _Known:
     def find(self, kind: str, name: str, at: str) -> Any:
         """The definition of that kind and name. Raises Unmapped."""
         if (kind, name) not in self.of:
-            raise Unmapped(at, f"needs {kind} {name!r}, which is not mapped")
+            raise Unmapped(at, f"needs {kind} {name!r}, which the collection does not define")
         return self.of[kind, name]
 
 
@@ -125,7 +125,7 @@ class _XmlMapping:
 
     def _check_end(self, what: str, at: str, inside: tuple[str, ...]) -> None:
         if what in inside:
-            raise Unmapped(at, f"contains itself, by {what}: Spark has no types without an end")
+            raise Unmapped(at, f"contains itself, by {what}: Spark has no recursive types")
 
     def _complex_type(self, node: Any, at: str) -> tuple[Any, str] | None:
         """The complex type of an element, and its name; None for an element with a simple type."""

@@ -48,7 +48,7 @@ def _collapsed(text: str) -> str:
 def _decimal(text: str, at: str, scale: int) -> Decimal:
     value = Decimal(text.strip())
     sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int), "XML Schema has no other decimals than numbers"
+    assert isinstance(exponent, int), "decimals of XML Schema are finite numbers"
     surplus = -exponent - scale
     if (value and value.adjusted() >= DIGITS - scale) or (surplus > 0 and any(digits[-surplus:])):
         raise Unfit(f"{at} is {text.strip()}, which does not fit decimal({DIGITS},{scale})")
@@ -60,14 +60,14 @@ def _boolean(text: str) -> bool:
 
 
 def _day(text: str, at: str) -> date:
-    """The date; a time zone behind it is dropped."""
+    """The date; a time zone after it is dropped."""
     found = _DATE.fullmatch(text.strip())
     try:
         if found is None:
             raise ValueError(text)
         return date.fromisoformat(found[1])
     except ValueError:
-        raise Unfit(f"{at} is {text.strip()}, which is no day between the years 1 and 9999") from None
+        raise Unfit(f"{at} is {text.strip()}, which is not a date in the years 1 to 9999") from None
 
 
 def _moment(text: str, at: str) -> datetime:
@@ -76,7 +76,7 @@ def _moment(text: str, at: str) -> datetime:
         value = datetime.fromisoformat(text.strip())
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Unfit(f"{at} is {text.strip()}, which is no time between the years 1 and 9999") from None
+        raise Unfit(f"{at} is {text.strip()}, which is not a time in the years 1 to 9999") from None
 
 
 _MADE: Final[dict[str, Callable[[str], Shape]]] = {

@@ -1,16 +1,16 @@
 """How Spark's processes reach Kafka: options, clients, and required packages.
 
 Options are strings, and most mistakes of users are made in them. Every option is checked in the driver while the query
-is planned, so that no task fails an hour later on a typing error. A refusal names the option and the remedy.
+is planned, so that no task fails an hour later because of a typo. A refusal names the option and the remedy.
 
 Three laws hold:
 
-1. Options on which correctness rests (`settings.FIXED`) cannot be changed. A read without `isolation.level` =
+1. Options on which correctness depends (`settings.FIXED`) cannot be changed. A read without `isolation.level` =
    `read_committed`, for example, would give records of transactions that were aborted.
-2. An option belongs to a frame, whatever is done with the frame. Filters are not pushed down to the source, because
+2. An option applies to a frame, however the frame is used. Filters are not pushed down to the source, because
    Spark 4.3 applies the filters of one use of a frame to its other uses.
 3. A client must never be used in another process than the one that made it. Spark forks its workers, so the keys of
-   kept clients begin with the process id.
+   idle clients begin with the process id.
 
 Importing `konverse.spark` needs no Spark: `require` raises NotInstalled, which names the extra to install.
 

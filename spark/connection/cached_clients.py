@@ -12,7 +12,7 @@ Client = TypeVar("Client")
 log: Final = logging.getLogger("konverse.spark")
 
 RESTING_MAX: Final = 4
-"""Idle clients in a process, which works with few clusters and queries at a time."""
+"""Maximum number of idle clients in a process, which works with few clusters and queries at a time."""
 
 
 class IdleClients(Generic[Client]):
@@ -35,10 +35,10 @@ class IdleClients(Generic[Client]):
         over = [self._clients.pop(one, None) for one in ours[:-RESTING_MAX]]
         for one in (*over, None if kept is client else client):
             if one is not None:
-                self._let_go(one)
+                self._close_client(one)
 
-    def _let_go(self, client: Client) -> None:
+    def _close_client(self, client: Client) -> None:
         try:
             self._close(client)
         except Exception as error:  # noqa: BLE001  # its work is finished, and a failing close undoes nothing
-            log.info("an idle Kafka client could not be closed: %s", error)
+            log.info("an idle Kafka client, %r, could not be closed: %s", client, error)

@@ -1,8 +1,7 @@
 """Options that choose partitions and conversations of a batch read.
 
 Filters are not pushed down. Spark 4.3 keeps the reader of a frame with the filters of one use, and takes that reader
-for every other use of the frame, in the same plan and in later ones. An option belongs to a frame, however the frame is
-used.
+for every other use of the frame, in the same plan and in later ones. An option applies to all uses of a frame.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from .values import PARTITION_MAX, quoted, whole_number
 
 
 def conversations_of(value: str | None) -> frozenset[bytes] | None:
-    """Option `conversations`, ids separated by commas, as 16 bytes each; None: all. InvalidSettings."""
+    """Option `conversations`, ids separated by commas, as 16 bytes each; None: all. Raises InvalidSettings."""
     if value is None:
         return None
     try:
@@ -27,7 +26,7 @@ def conversations_of(value: str | None) -> frozenset[bytes] | None:
 
 
 def partitions_of(value: str | None) -> frozenset[int] | None:
-    """Option `partitions`, numbers separated by commas; None: all. InvalidSettings."""
+    """Option `partitions`, numbers separated by commas; None: all. Raises InvalidSettings."""
     if value is None:
         return None
     numbers = [whole_number(one.strip(), PARTITION_MAX) for one in value.split(",")]

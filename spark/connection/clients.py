@@ -29,7 +29,7 @@ from konverse.schemas.identifiers import journal_topic
 from .settings import ConnectionSettings
 
 FOLD_S_MAX: Final = 600.0
-"""Bound on the fold of a partition."""
+"""Longest time for the fold of a partition."""
 _KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
 """One for each cluster and set of client settings. It lives as long as the process, and keeps its admin client."""
 
@@ -49,7 +49,7 @@ class Reachable(Protocol):
 
 
 def kafka_of(settings: Reachable) -> Kafka:
-    """The maker of the bridge's clients for these options."""
+    """The factory of the bridge's clients for these options."""
     key = (settings.bootstrap, *sorted(settings.client.items()))
     if key not in _KAFKAS:
         url = f"kafka://{settings.bootstrap}"
@@ -59,7 +59,7 @@ def kafka_of(settings: Reachable) -> Kafka:
 
 
 def topic_id(settings: ConnectionSettings) -> str:
-    """Kafka's own id of the topic, in hexadecimal digits. TopicMismatch when there is none, or KafkaUnavailable."""
+    """Kafka's own id of the topic, in hexadecimal digits. Raises TopicMismatch when there is none, KafkaUnavailable."""
     return Topics(kafka_of(settings)).topic_id(settings.topic).hex()
 
 
@@ -146,7 +146,7 @@ def fold(settings: ConnectionSettings, queue: Queue, partition: int) -> Partitio
         Follower(kafka_of(settings), queue, partition) as following,
     ):
         now_ms = kafka_time_ms(kafka_of(settings))
-        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state
+        return following.fold_uncommitted(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state
 
 
 def _catalog(settings: ConnectionSettings) -> Catalog:

@@ -21,7 +21,7 @@ def require() -> None:
     for package in ("pyspark", "pyarrow", "numpy", "pandas"):
         if find_spec(package) is None:
             raise missing(package)
-    import pyspark  # noqa: PLC0415  # it may be absent, which is what this function is about
+    import pyspark  # noqa: PLC0415  # it may be absent, which this function checks
 
     require_version(pyspark.__version__)
 
@@ -31,4 +31,4 @@ def require_version(version: str) -> None:
     major, minor = (int(part) for part in version.split(".")[:2])
     if (major, minor) < SPARK_VERSION_MIN:
         wanted = ".".join(map(str, SPARK_VERSION_MIN))
-        raise missing(f"pyspark {wanted} or newer, and this is {version}")
+        raise missing(f"pyspark {wanted} or newer, not {version}")

@@ -42,7 +42,7 @@ TABLE_PROPERTY: Final = "provider"
 """An option that Spark adds for CREATE TABLE, and for nothing else."""
 
 TABLES_HAVE_NONE: Final = (
-    "A table over konverse has none, as Spark keeps no options of a table made with saveAsTable or CREATE TABLE: use "
+    "A table over konverse has no options, as Spark keeps none of a table made with saveAsTable or CREATE TABLE: use "
     "df.write.format('konverse').save(), or CREATE TEMPORARY VIEW … USING konverse OPTIONS (…)"
 )
 """Part of each error about a missing option: the option may be missing because the frame is a table."""
@@ -58,11 +58,11 @@ FIXED: Final[dict[str, Any]] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "enable.partition.eof": True,  # the last offset may be that of a transaction's marker, which is no record
+    "enable.partition.eof": True,  # the last offset may be that of a transaction's marker, which is not a record
     "isolation.level": "read_committed",
     "max.poll.interval.ms": 86_400_000,  # Spark may pause a task for long
 }
-"""Client settings on which correctness rests; options cannot change them."""
+"""Client settings on which correctness depends; options cannot change them."""
 
 _SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+):(\d{1,5}))/?")
 
@@ -156,7 +156,7 @@ def parse(options: Mapping[str, str]) -> ConnectionSettings:
     mode = _mode(given)
     for option, modes in CHOICES.items():
         if option in given and mode not in modes:
-            raise InvalidSettings(f"option {option!r} means nothing to mode {mode.value!r}; remove it")
+            raise InvalidSettings(f"option {option!r} does not apply to mode {mode.value!r}; remove it")
     return ConnectionSettings(
         bootstrap=bootstrap_servers(given.get("bootstrap")),
         topic=topic,
@@ -213,7 +213,7 @@ def bootstrap_servers(value: str | None) -> str:
         match = _SERVER.fullmatch(part.strip())
         if match is None or not 0 < int(match[2]) < 1 << 16:
             raise InvalidSettings(
-                f"option 'bootstrap' holds {quoted(part.strip())}, which is no address; write 'host:port' or "
+                f"option 'bootstrap' holds {quoted(part.strip())}, which is not an address; write 'host:port' or "
                 "'kafka://host:port'"
             )
         servers.append(match[1])
@@ -259,10 +259,10 @@ def _include(given: Mapping[str, str]) -> frozenset[str]:
     parts = [part.strip().lower() for part in value.split(",")]
     if not {"accepted", "all", "groups"}.issuperset(parts) or {"accepted", "all"}.issubset(parts):
         raise InvalidSettings(
-            f"option 'include' is {quoted(value)}; give 'accepted' or 'all', or with ',groups' behind it"
+            f"option 'include' is {quoted(value)}; give 'accepted' or 'all', with or without ',groups' after it"
         )
     if "groups" in parts and _mode(given) is not Mode.MESSAGES:
-        raise InvalidSettings("'groups' of option 'include' is for messages; remove it for mode 'journal'")
+        raise InvalidSettings("'groups' of option 'include' is for mode 'messages'; remove it for mode 'journal'")
     return frozenset(parts)
 
 
@@ -281,7 +281,7 @@ def _mode(given: Mapping[str, str]) -> Mode:
     value = given.get("mode", Mode.MESSAGES.value).strip().lower()
     if value not in [mode.value for mode in Mode]:
         known = ", ".join(repr(mode.value) for mode in Mode)
-        raise InvalidSettings(f"option 'mode' is {quoted(given['mode'])}; there are {known}")
+        raise InvalidSettings(f"option 'mode' is {quoted(given['mode'])}; the modes are {known}")
     mode = Mode(value)
     if mode in (Mode.CONVERSATIONS, Mode.RETURNED):
         for option in _OF_MESSAGES:
@@ -310,8 +310,8 @@ def _flag(option: str, value: str) -> bool:
 def _folder(value: str | None) -> str | None:
     if value is not None and (not Path(value).is_absolute() or "\0" in value):
         raise InvalidSettings(
-            f"option 'stateFolder' is {quoted(value)}; give the whole path of a folder that every worker may write to, "
-            "without NUL characters"
+            f"option 'stateFolder' is {quoted(value)}; give the absolute path of a folder that every worker may "
+            "write to, without NUL characters"
         )
     return value
 
@@ -323,12 +323,12 @@ def _border(which: str, given: Mapping[str, str], default: str) -> Offsets:
     if offsets in given:
         raise InvalidSettings(f"options {offsets!r} and {timestamp!r} exclude each other; give one of them")
     time_ms = _time_ms(timestamp, given[timestamp].strip())
-    # Kafka takes negative times for marks of its own. No record is older than 1970, so the first one is meant.
+    # Negative times have a special meaning in Kafka. No record is older than 1970, so the first one is meant.
     return Offsets("earliest" if time_ms < 0 else Since(time_ms), {})
 
 
 def _time_ms(option: str, value: str) -> int:
-    """Milliseconds since 1970, negative for a time before; InvalidSettings when Kafka takes no such time."""
+    """Milliseconds since 1970, negative for a time before; InvalidSettings when Kafka does not accept such a time."""
     if value.isdecimal():
         time_ms = whole_number(value, LONG_MAX)
         if time_ms is None:

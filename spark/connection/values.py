@@ -15,7 +15,7 @@ _QUOTED_CHARACTERS_MAX: Final = 200
 
 
 def whole_number(text: str, most: int) -> int | None:
-    """A decimal number from 0 to `most`; None when the text is no such number, however long it is."""
+    """A decimal number from 0 to `most`; None when the text is not such a number, however long it is."""
     if not text.isdecimal() or not text.isascii():
         return None
     digits = text.lstrip("0") or "0"

@@ -15,7 +15,7 @@ Four laws hold:
    states of endpoints add, such as a message that is bounced.
 2. A verdict depends on the records of the log alone, not on how they are cut into chunks, tasks and micro-batches. The
    log is judged from its start, in order, each record once.
-3. A row that Spark wrote is void until a DECISION of the log accepts it. It is then given behind that DECISION.
+3. A row that Spark wrote is void until a DECISION in the log accepts it. It then appears right after that DECISION.
 4. No bytes in a header may raise an error. A header that cannot be decoded gets the verdict `malformed`.
 
 A state in `states` stands for the records before its offset. It saves time only: a task that finds none reads the log
@@ -24,9 +24,9 @@ from its start.
     topic       a client that reads a topic partition by partition, up to known ends
     headers     konverse's header apart from the users' headers
     frame       decodes the fixed part of all headers at once
-    suffix      the message type, and a check that the rest is what an encoder would write
+    suffix      the message type, and a check that the rest has the form that an encoder writes
     ingest      envelope, verdict and sequence number of each record
-    acceptance  which records count, by the counters of writers
+    acceptance  which records are accepted, by the counters of writers
     batch_rows  rows of writes that wait for a decision
     decisions   records of the journal, judged
     states      stored states of streams

@@ -1,4 +1,4 @@
-"""Which records of a partition's log count, as far as counters decide (protocol.md section 3, `ingest`; I4 and I5).
+"""Which records of a partition's log are accepted, by their counters (protocol.md section 3, `ingest`; I4 and I5).
 
     counter == next   accepted, next += 1
     counter <  next   duplicate
@@ -8,7 +8,7 @@ Two rules hold. The log is judged from its start, in order, each record once. Th
 not on how they are cut into calls, so a task that runs again comes to the same verdicts.
 
 Pure: arrays in, arrays out. Only counters of writers are judged. Verdicts that need the states of endpoints (a message
-that is bounced because it has no endpoint, or comes behind an END) are left to the fold of `konverse.dialog`.
+that is bounced because it has no endpoint, or comes after an END) are left to the fold of `konverse.dialog`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _restarting(number: int, ends: list[bool]) -> tuple[list[int], int]:
 
 
 def grouped(values: NDArray[np.void]) -> tuple[NDArray[np.int32], list[bytes]]:
-    """Codes 0, 1, 2 … in order of first appearance, and the value behind each code."""
+    """Codes 0, 1, 2 … in order of first appearance, and the value for each code."""
     width = values.dtype.itemsize
     buffers = [None, pa.py_buffer(values.view(np.uint8))]
     encoded = pa.Array.from_buffers(pa.binary(width), len(values), buffers).dictionary_encode()

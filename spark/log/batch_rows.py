@@ -1,4 +1,4 @@
-"""Rows of Spark's writes in a log: they wait until a DECISION says which of them count (protocol.md section 9b).
+"""Rows of Spark's writes in a log: they wait until a DECISION accepts or drops them (protocol.md section 9b).
 
 The rules are those of `konverse.dialog.rules.batches`, which an owner follows. A row waits once, however often and in
 whatever order it comes. A DECISION accepts the rows of the winning attempts in the order of tasks and row numbers, and
@@ -33,7 +33,7 @@ def track_of(detail: Pending | Decision) -> Track:
     return detail.query + bytes((detail.begins,))
 
 
-class Won(NamedTuple):
+class AcceptedRows(NamedTuple):
     """The rows of one decision, in the order in which they are accepted."""
 
     query: bytes
@@ -50,13 +50,13 @@ class BatchRows:
         self._vetoed = vetoed
         """Attempt, in the form of `_name` -> offset of the DECISION that dropped its rows: rows before it are void."""
         self._cut = cut
-        """The start of the log is gone, and maybe rows with it: then the rows that are left are accepted."""
+        """The start of the log was deleted, maybe with rows of a batch: the rows that are left are then accepted."""
         self._waiting: dict[Attempt, dict[int, Message]] = {}
         self.lost_at: int | None = None
         """Offset of the last DECISION that found some of its rows deleted; None when there was none."""
 
     def put(self, headers: Sequence[bytes | None], messages: Sequence[Message], rows: Sequence[int]) -> None:
-        """Have PENDING records wait. Rows of decided batches and vetoed attempts are dropped."""
+        """Let PENDING records wait. Rows of decided batches and vetoed attempts are dropped."""
         for row in rows:
             envelope = decode(cast("bytes", headers[row]))
             detail, number = envelope.suffix.detail, envelope.counter
@@ -66,8 +66,8 @@ class BatchRows:
             if detail.batch > self._decided.get(attempt[0], UNDECIDED) and self._is_after_veto(attempt, messages[row]):
                 self._waiting.setdefault(attempt, {}).setdefault(number, messages[row])
 
-    def decide(self, header: bytes, decision: Message) -> Won | None:
-        """Apply an accepted DECISION. Returns the rows that it makes count, if any."""
+    def decide(self, header: bytes, decision: Message) -> AcceptedRows | None:
+        """Apply an accepted DECISION. Returns the rows that it accepts, if any."""
         found = _decision(decode(header), decision.value())
         if found is None:
             return None
@@ -92,10 +92,10 @@ class BatchRows:
         ]
         there = [row for row in rows if row is not None]
         if len(there) < len(rows):
-            if not self._cut:  # an owner takes nothing of a batch that is not whole
+            if not self._cut:  # an owner accepts nothing of an incomplete batch
                 return None
             self.lost_at = decision.offset()
-        return Won(detail.query, detail.begins, there) if there else None
+        return AcceptedRows(detail.query, detail.begins, there) if there else None
 
     def oldest(self) -> int | None:
         """Lowest offset of a row that waits; None when no row waits."""
@@ -104,7 +104,7 @@ class BatchRows:
         )
 
     def _is_after_veto(self, attempt: Attempt, row: Message) -> bool:
-        """False for a row that was dropped by a veto before the state was stored, and is read again now."""
+        """False for a row that a veto dropped before the state was stored, and that is read again now."""
         return not self._vetoed or cast("int", row.offset()) > self._vetoed.get(_name(attempt), -1)
 
     def _forget_vetoes(self) -> None:

@@ -63,7 +63,7 @@ def handles(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
 
 def groups(rows: IngestedRows) -> pa.BinaryArray:
     """The group of the side that receives each record; null without a receiver, or when the side is gone."""
-    assert rows.groups is not None, "who asks for the column asks for the groups"
+    assert rows.groups is not None, "groups are read when the column is requested"
     return pa.array(map(rows.groups.get, handles(rows.frame, rows.decoded).to_pylist()), pa.binary())
 
 
@@ -92,7 +92,7 @@ def masked(values: NDArray[Any], decoded: NDArray[np.bool_]) -> pa.Array:
 def names_of(kind: type[IntEnum]) -> pa.StringArray:
     """The names of the members, by number.
 
-    Made when the first rows are: pyarrow imports pandas for its first array, which takes half a second, and a process
+    Created with the first rows: pyarrow imports pandas for its first array, which takes half a second, and a process
     that only plans a query needs no array.
     """
     return pa.array([member.name for member in kind], pa.string())
@@ -114,7 +114,7 @@ def _timestamps(rows: IngestedRows) -> pa.TimestampArray:
 
 
 def _accepted_times(rows: IngestedRows) -> pa.TimestampArray:
-    """The time at which each row came to count: Kafka's time of the record, or of the decision about its batch."""
+    """The time at which each row was accepted: Kafka's time of the record, or of the decision about its batch."""
     if rows.decided_at is None:
         milliseconds, unknown = _written(rows)
     else:

@@ -1,6 +1,6 @@
 """Judges the records of a partition's journal, and makes their rows: one for the record, and one for each operation.
 
-Which records count depends on the journal alone (`konverse.dialog.fold.journal`), so no data is read.
+Which records are valid depends on the journal alone (`konverse.dialog.fold.journal`), so no data is read.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .columns import TIMESTAMP, Column
 
 
 class JournalVerdict(IntEnum):
-    """Whether a record of the journal counts, and why not."""
+    """Whether a record of the journal is valid, and if not, why."""
 
     accepted = 0
     void = 1
-    """Of an owner that did not own the partition at that offset, or about another log."""
+    """Written by a process that did not own the partition at that offset, or naming another log."""
     part = 2
     """A PART that does not complete its COMMIT: another PART follows, or one is missing."""
     malformed = 3
@@ -76,7 +76,7 @@ class DecisionJudge:
         return made
 
     def judge(self, record: JournalRecord) -> JudgedRecord:
-        """Judge the next record. PartitionHalted when the journal contradicts itself, or is of a newer konverse."""
+        """Judge the next record. PartitionHalted when the journal contradicts itself or is from a newer konverse."""
         found = [*self._feed.decisions([record])]
         if not found:
             return self._piece(record)

@@ -2,7 +2,7 @@
 
 `decode` comes to the same result as `konverse.schemas.wire.envelope.decode`, in a tenth of the time: numpy slices the
 fixed part and reads both numbers of all headers at once, Arrow finds the different suffixes, and only those are parsed.
-A header with anything unusual in it goes to the envelope's own decoder, which has the last word.
+A header with anything unusual in it goes to the envelope's own decoder, whose result is final.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TAGGED_WRITER_BYTES: Final = CONVERSATION_AT - TAG_AT
 """Incarnation tag and writer stand side by side: counters are kept per pair (protocol.md section 2)."""
 
 _ROOM: Final = bytes(64)
-"""Padding behind the last header, so that a truncated header can be sliced without a check of its length."""
+"""Padding after the last header, so that a truncated header can be sliced without a check of its length."""
 
 _NUMBER_BYTES_FAST: Final = 9
 """Longer numbers (above 63 bits) are left to the envelope's decoder."""
 
 
 class Frame(NamedTuple):
-    """Decoded headers. The other columns mean nothing in a row that is not `sound`."""
+    """Decoded headers. The other columns are undefined in a row that is not `sound`."""
 
     sound: NDArray[np.bool_]
     kind: NDArray[np.uint8]
@@ -97,7 +97,7 @@ def decode(headers: Sequence[bytes | None]) -> Frame:
 def read_longs(
     blob: NDArray[np.uint8], at: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """The Avro longs at `at`, the places behind them, and a mask of those that are short enough to be read here."""
+    """The Avro longs at `at`, the places after them, and a mask of those that are short enough to be read here."""
     byte = blob[at]
     at = at + 1
     more = byte >= 0x80

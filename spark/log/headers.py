@@ -1,4 +1,4 @@
-"""Kafka headers of consecutive records: konverse's header apart from the users' headers."""
+"""Kafka headers of consecutive records: konverse's header, separated from the users' headers."""
 
 from __future__ import annotations
 

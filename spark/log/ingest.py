@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from konverse.schemas.wire.records import Kind
 
 from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
-from .batch_rows import BatchRows, Won
+from .batch_rows import AcceptedRows, BatchRows
 from .frame import TAG_BYTES, Frame, decode
 from .headers import Headers, split
 
 
 class RecordVerdict(IntEnum):
-    """Whether a record counts, and why not."""
+    """Whether a record is accepted, and if not, why."""
 
     accepted = ACCEPTED
     duplicate = DUPLICATE
@@ -30,11 +30,11 @@ class RecordVerdict(IntEnum):
     control = 5
     """Accepted, and of a kind that applications never see."""
     pending = 6
-    """A row of a batch, void at its own place. If its attempt wins, the row is given as a message at the DECISION."""
+    """A row of a batch, void at its own offset. If its attempt wins, the row appears as a message at the DECISION."""
 
 
 class IngestedRows(NamedTuple):
-    """Consecutive records. Columns of `frame` mean nothing where the verdict is malformed or foreign."""
+    """Consecutive records. Columns of `frame` are undefined where the verdict is malformed or foreign."""
 
     messages: list[Message]
     offsets: NDArray[np.int64]
@@ -46,17 +46,17 @@ class IngestedRows(NamedTuple):
     decoded: NDArray[np.bool_]
     """Rows with an envelope for this queue."""
     decided_at: int | None = None
-    """Offset of the DECISION that made these rows count; None: they count where they stand."""
+    """Offset of the DECISION that accepted these rows; None: they are accepted at their own offsets."""
     decided_ms: int = -1
     """Kafka's time of that DECISION."""
     groups: Mapping[bytes, bytes] | None = None
-    """Handle -> conversation group of each side in the partition; None unless the column was asked for."""
+    """Handle -> conversation group of each side in the partition; None unless the column was requested."""
 
 
 class Ingest:
-    """Judges one partition, going on from the counters in `acceptance`.
+    """Judges one partition, continuing from the counters in `acceptance`.
 
-    `cut`: the start of the log is gone, so rows of batches may be missing.
+    `cut`: the start of the log was deleted, so rows of batches may be missing.
     """
 
     def __init__(self, acceptance: Acceptance, *, tag: bytes | None, cut: bool = False) -> None:
@@ -65,13 +65,13 @@ class Ingest:
         self.batches = BatchRows(acceptance.decided, acceptance.vetoed, cut=cut or acceptance.cut)
 
     def recall(self, messages: list[Message]) -> None:
-        """Read records that were judged before, so that rows among them wait for their decision here, too."""
+        """Read again records that were judged before, so that rows among them wait for their decision here."""
         headers = split(messages)
         frame = decode(headers.ours)
         self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
 
     def take(self, messages: list[Message]) -> list[IngestedRows]:
-        """Judge the records that follow those of the last call. The rows of a batch come behind its DECISION."""
+        """Judge the records that follow those of the last call. The rows of a batch come after its DECISION."""
         offsets = _offsets(messages)
         headers = split(messages)
         frame = decode(headers.ours)
@@ -92,7 +92,7 @@ class Ingest:
         return list(self._in_turn(whole, pending, decisions))
 
     def _in_turn(self, whole: IngestedRows, pending: NDArray[np.bool_], decisions: list[int]) -> Iterator[IngestedRows]:
-        """The records up to each DECISION that makes rows count, then those rows."""
+        """The records up to each DECISION that accepts rows, then those rows."""
         given = waiting = 0
         for at in decisions:
             part = slice(waiting, at)
@@ -113,7 +113,7 @@ class Ingest:
         if rows:
             self.batches.put(headers.ours, messages, rows)
 
-    def _accepted(self, won: Won, decision: Message, told_by: NDArray[np.void]) -> IngestedRows:
+    def _accepted(self, won: AcceptedRows, decision: Message, told_by: NDArray[np.void]) -> IngestedRows:
         """The rows of the winners as if the query had sent them at the DECISION, under its next counters (M255)."""
         count = len(won.messages)
         writer = told_by.tobytes()[:TAG_BYTES] + won.query

@@ -1,8 +1,8 @@
 """States of streams: what a stream knows of a partition at an offset, such as the next counter of each writer.
 
-A state follows from the records before its offset alone. A task that finds a state need not read those records again. A
-task that finds it missing, torn or of another log reads them, as long as the log has them, so a lost state costs only
-time. States are kept in the process, and in a folder for tasks that go on in another process.
+A state follows from the records before its offset alone. A task that finds a state need not read those records again.
+If the state is missing, torn or of another log, the task reads them, as long as the log has them, so a lost state costs
+only time. States are kept in the process, and in a folder for tasks that continue in another process.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class States(Generic[Of]):
         return None
 
     def keep(self, partition: int, first: int, end: int, state: Of, *, lasting: bool = False) -> None:
-        """Keep the state at `end`. Of the files up to `first` the newest is left, for a task that begins there again.
+        """Keep the state at `end`. Of the files up to `first` the newest is kept, for a task that begins there again.
 
         `lasting`: truncation may delete the records before `end`, so the state has to be stored.
         """
@@ -171,7 +171,7 @@ class Acceptances:
         return state.copy()
 
     def encode(self, state: Acceptance) -> tuple[dict[str, Any], bytes]:
-        """The tables one behind the other, and their sizes."""
+        """The tables one after the other, and their sizes."""
         tables = _tables(state)
         parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
         known = {"cut": state.cut, "waits_from": state.waits_from, "entries": [*map(len, tables)]}
@@ -199,7 +199,7 @@ ACCEPTANCES: Final = Acceptances()
 
 
 def _table(body: bytes, entries: int, width: int) -> tuple[dict[bytes, int], bytes]:
-    """The table at the front of `body`, and the bytes behind it."""
+    """The table at the front of `body`, and the bytes after it."""
     names = body[: entries * width]
     numbers = np.frombuffer(body, np.int64, entries, len(names)).tolist()
     keys = (names[place : place + width] for place in range(0, len(names), width))

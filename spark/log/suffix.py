@@ -1,4 +1,4 @@
-"""The message type at the head of an envelope's suffix, with a check that the rest is what an encoder would write.
+"""The message type at the head of an envelope's suffix, with a check that the rest is as an encoder writes it.
 
 `konverse.schemas.wire.envelope.decode_suffix` answers the same question and also builds the values, in 20 to 60 us. It
 caches its results, but a suffix with a BEGIN block or the detail of an END differs for every conversation, and Spark
@@ -24,7 +24,7 @@ _types: dict[bytes, str | None] = {}
 
 
 def message_type(suffix: bytes) -> str | None:
-    """The message type; None when the bytes are no suffix."""
+    """The message type; None when the bytes are not a suffix."""
     if suffix in _types:
         return _types[suffix]
     found = _read(suffix)
@@ -49,7 +49,7 @@ def walk(suffix: bytes) -> str:
     """The message type of a suffix in canonical form; LookupError or ValueError for bytes that may not be one."""
     size, at = _length(suffix, 0)
     if size > NAME_BYTES_MAX:
-        raise ValueError("no name")
+        raise ValueError("not a name")
     name = suffix[at : at + size].decode()
     at = _nothing(suffix, at + size)  # fragments are rare
     at = _optional(_address, suffix, at)
@@ -57,7 +57,7 @@ def walk(suffix: bytes) -> str:
     at = _optional(_identifier, suffix, at)
     at = _DETAILS[suffix[at]](suffix, at + 1)
     if at != len(suffix):
-        raise ValueError("bytes behind the end")
+        raise ValueError("bytes after the end")
     return name
 
 
@@ -67,14 +67,14 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
         return byte >> 1, at + 1
     size, behind = read_varint(data, at)
     if size < 0 or not data[behind - 1]:
-        raise ValueError("a length that is negative or longer than it need be")
+        raise ValueError("a length that is negative or not in its shortest form")
     return size, behind
 
 
 def _name(data: bytes, at: int) -> int:
     size, at = _length(data, at)
     if size > NAME_BYTES_MAX:
-        raise ValueError("no name")
+        raise ValueError("not a name")
     data[at : at + size].decode()
     return at + size
 
@@ -82,14 +82,14 @@ def _name(data: bytes, at: int) -> int:
 def _key(data: bytes, at: int) -> int:
     size, at = _length(data, at)
     if size > KEY_BYTES_MAX:
-        raise ValueError("no key")
+        raise ValueError("not a key")
     return at + size
 
 
 def _number(data: bytes, at: int) -> int:
     _, behind = read_varint(data, at)
     if behind > at + 1 and not data[behind - 1]:
-        raise ValueError("a number longer than it need be")
+        raise ValueError("a number that is not in its shortest form")
     return behind
 
 
@@ -101,10 +101,10 @@ def _address(data: bytes, at: int) -> int:
     size, at = _length(data, at)
     behind = at + size
     if not _TOPIC.fullmatch(data[at:behind]):
-        raise ValueError("no topic")
+        raise ValueError("not a topic")
     partition, at = _length(data, behind)
     if partition > PARTITION_MAX:
-        raise ValueError("no partition")
+        raise ValueError("not a partition")
     return at + 4
 
 
@@ -141,13 +141,13 @@ def _writer_closed(data: bytes, at: int) -> int:
 def _pending(data: bytes, at: int) -> int:
     at = _number(data, at + 16)
     if data[at] > 1:
-        raise ValueError("no boolean")
+        raise ValueError("not a boolean")
     return _address(data, at + 1)
 
 
 def _reason(data: bytes, at: int, count: int) -> int:
     if data[at] & 1 or data[at] >= 2 * count:
-        raise ValueError("no reason")
+        raise ValueError("not a reason")
     return at + 1
 
 
@@ -157,7 +157,7 @@ def _optional(read: Callable[[bytes, int], int], data: bytes, at: int) -> int:
         return at + 1
     if branch == 2:
         return read(data, at + 1)
-    raise ValueError("no branch of the union")
+    raise ValueError("not a branch of the union")
 
 
 def _nothing(data: bytes, at: int) -> int:
@@ -171,4 +171,4 @@ def _no_detail(_data: bytes, at: int) -> int:
 
 
 _DETAILS: Final = {0: _no_detail, 2: _end, 4: _bounce, 6: _notice, 8: _writer_closed, 10: _pending}
-"""Tag of the union's branch -> its walk. Branches that are missing here are rare, and left to the decoder."""
+"""Tag of the union's branch -> the function that walks it. Missing branches are rare, and left to the decoder."""

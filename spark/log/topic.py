@@ -49,7 +49,7 @@ _PASSING: Final = frozenset({
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 })  # fmt: skip
-"""Errors of a broker around an election, which passes. A new topic has an election, too."""
+"""Transient errors of a broker during the election of a leader. A new topic has an election, too."""
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "group.id": "konverse-spark",  # the client requires one; nothing is committed under it
@@ -73,11 +73,15 @@ class _Client:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.trouble = ""
+        self._servers = config["bootstrap.servers"]
         try:
             self.consumer = Consumer({**config, "error_cb": self._remember})
         except (KafkaException, TypeError, ValueError) as error:
             words = f"the Kafka client refuses its settings: {_words(error)}; check the kafka.* options"
             raise InvalidSettings(words) from error
+
+    def __repr__(self) -> str:
+        return f"<consumer of {self._servers}>"
 
     def _remember(self, error: KafkaError) -> None:
         self.trouble = error.str()
@@ -184,7 +188,7 @@ class Topic:
             time.sleep(_PAUSE_S)
 
     def _without_events(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
-        """The records alone, and the position, which an end-of-partition event may move on."""
+        """The records alone, and the position, which an end-of-partition event may advance."""
         records = []
         for message in messages:
             error = message.error()
@@ -257,7 +261,7 @@ def _rested(key: tuple[Any, ...]) -> _Client | None:
 
 
 def _passes(error: KafkaError | None) -> bool:
-    """Whether the error of one partition in an answer passes: other partitions may have answered with offsets."""
+    """Whether one partition's error in an answer is transient. Other partitions may have answered with offsets."""
     return error is not None and error.code() in _PASSING
 
 

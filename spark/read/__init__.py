@@ -10,13 +10,13 @@ Five laws hold:
    that truncation spares the records that it has not read. It writes its states into a folder; nothing depends on them
    but speed, as long as the log has its start.
 2. A stream gives a row once, however its log is cut into micro-batches and tasks, while the log has its start or the
-   stream has its states. A restart goes on behind the last micro-batch of the checkpoint.
-3. A row that Spark wrote is given where the log decides about its batch, with the offset and time of its writing.
-   `timestamp` is the time of the record, `accepted_time` the time at which it counted; watermarks need the latter.
+   stream has its states. A restart continues after the last micro-batch of the checkpoint.
+3. A row that Spark wrote appears where the log decides about its batch, with the offset and time of its writing.
+   `timestamp` is the time of the record, `accepted_time` that of its acceptance; watermarks need the latter.
 4. Each use of a frame is a scan of its own. Filters are not pushed into shared state, so a union, a self-join or
    `explain` sees the rows that were asked for.
 5. Records that were deleted before a stream has read them are an error, or a warning with `failOnDataLoss` = `false`.
-   A topic that is not the one of the queue, or of the checkpoint, is TopicMismatch.
+   A topic that is not the one of the queue, or of the checkpoint, raises TopicMismatch.
 
 Modes `conversations` and `returned` are different: their tasks fold both logs of a partition, as its owner does.
 

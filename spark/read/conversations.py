@@ -14,7 +14,7 @@ from konverse.spark.log.columns import TIMESTAMP, Column, handle
 from konverse.spark.log.ingest import Ingest
 from konverse.spark.log.topic import Topic
 
-from .ledger import NOTHING, Came, RecordCounter
+from .ledger import NOTHING, RecordCounter, SideCounts
 from .queue_reader import QueuePartition, QueueReader
 
 
@@ -25,7 +25,7 @@ class SideRow(NamedTuple):
     role: Role
     partition: int
     endpoint: Endpoint | None
-    came: Came
+    counts: SideCounts
 
 
 def _of(read: Callable[[Endpoint], Any]) -> Callable[[SideRow], Any]:
@@ -54,11 +54,11 @@ COLUMNS: Final[dict[str, Column[SideRow]]] = {
     "conversation_group": Column(*_BYTES, _of(lambda endpoint: endpoint.group_id)),
     "priority": Column(*_INT, _of(lambda endpoint: endpoint.level)),
     "partition": Column(*_INT, lambda side: side.partition),
-    "messages": Column(*_WHOLE, lambda side: side.came.messages),
-    "bytes": Column(*_WHOLE, lambda side: side.came.bytes),
-    "duplicates": Column(*_WHOLE, lambda side: side.came.duplicates),
-    "first_timestamp": Column(*_MOMENT, lambda side: _micros(side.came.first_ms)),
-    "last_timestamp": Column(*_MOMENT, lambda side: _micros(side.came.last_ms)),
+    "messages": Column(*_WHOLE, lambda side: side.counts.messages),
+    "bytes": Column(*_WHOLE, lambda side: side.counts.bytes),
+    "duplicates": Column(*_WHOLE, lambda side: side.counts.duplicates),
+    "first_timestamp": Column(*_MOMENT, lambda side: _micros(side.counts.first_ms)),
+    "last_timestamp": Column(*_MOMENT, lambda side: _micros(side.counts.last_ms)),
     "send_sequence": Column(*_WHOLE, _of(lambda endpoint: None if endpoint.sent < 0 else endpoint.sent)),
     "receive_sequence": Column(*_WHOLE, _of(lambda endpoint: endpoint.received)),
     "unread": Column(*_WHOLE, _of(lambda endpoint: len(endpoint.queue) + len(endpoint.urgent))),
@@ -78,10 +78,10 @@ class ConversationsReader(QueueReader[SideRow]):
 
     def things(self, part: QueuePartition) -> list[SideRow]:
         """The sides of one partition, with counts of the records for them."""
-        came = self._came(part)
+        came = self._counts(part)
         return _sides(part.partition, self.fold(part).live(), came)
 
-    def _came(self, part: QueuePartition) -> dict[tuple[bytes, Role], Came]:
+    def _counts(self, part: QueuePartition) -> dict[tuple[bytes, Role], SideCounts]:
         counting = RecordCounter()
         with Topic(self._settings) as topic:
             bound = topic.bounds([part.partition])[part.partition]
@@ -92,7 +92,7 @@ class ConversationsReader(QueueReader[SideRow]):
         return counting.result()
 
 
-def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[SideRow]:
+def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], SideCounts]) -> list[SideRow]:
     """Sides with an endpoint first, then the others."""
     sides = [
         SideRow(one.conversation, one.role, partition, one, came.pop((one.conversation, one.role), NOTHING))

@@ -27,7 +27,7 @@ ROWS_MAX: Final = 8_192
 
 @dataclass(frozen=True)
 class JournalPart(InputPartition):
-    """What one task reads, and the identity of the log, which a CLAIM must name to count."""
+    """The range that one task reads, and the identity of the log, which a valid CLAIM must name."""
 
     range: Range
     identity: LogIdentity

@@ -20,7 +20,7 @@ from konverse.spark.log.frame import decode
 from konverse.spark.log.headers import HEADERS_TYPE
 
 NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""Columns of Spark's Kafka source that are read. It gives `headers` with its option `includeHeaders` only."""
+"""Columns of Spark's Kafka source that are read. It gives `headers` only with its option `includeHeaders`."""
 
 DECODED: Final = (
     "conversation binary, handle binary, role string, sequence bigint, message_type string, body binary, key binary, "

@@ -35,7 +35,7 @@ NEEDED: Final = ("conversation", "role", "sequence", "body", "timestamp", "kind"
 """Columns that a ledger needs."""
 
 
-class Came(NamedTuple):
+class SideCounts(NamedTuple):
     """Counts of the records for one side."""
 
     messages: int
@@ -45,7 +45,7 @@ class Came(NamedTuple):
     last_ms: int | None
 
 
-NOTHING: Final = Came(0, 0, 0, None, None)
+NOTHING: Final = SideCounts(0, 0, 0, None, None)
 
 
 class RecordCounter:
@@ -79,16 +79,16 @@ class RecordCounter:
         if len(self._parts) > PARTS_MAX:
             self._parts = [_summed(pa.concat_tables(self._parts))]
 
-    def result(self) -> dict[tuple[bytes, Role], Came]:
+    def result(self) -> dict[tuple[bytes, Role], SideCounts]:
         """Counts by conversation and receiving side."""
         if not self._parts:
             return {}
         table = _summed(pa.concat_tables(self._parts))
         conversations, senders = (table.column(name).to_pylist() for name in _KEY)
-        counts = zip(*(table.column(name).to_pylist() for name, _ in _SUMMED), strict=True)
+        rows = zip(*(table.column(name).to_pylist() for name, _ in _SUMMED), strict=True)
         return {
-            (conversation, Role(1 - sender)): Came(*came)
-            for conversation, sender, came in zip(conversations, senders, counts, strict=True)
+            (conversation, Role(1 - sender)): SideCounts(*counts)
+            for conversation, sender, counts in zip(conversations, senders, rows, strict=True)
         }
 
 

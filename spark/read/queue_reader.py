@@ -1,4 +1,4 @@
-"""The base of modes whose rows show the present state of a queue: each task folds one partition."""
+"""The base of modes whose rows show the current state of a queue: each task folds one partition."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QueuePartition(InputPartition):
 
 
 class QueueReader(DataSourceReader, Generic[Of]):
-    """A batch read with a row for each thing of some kind in each partition."""
+    """A batch read with a row for each thing in each partition, such as a side or a returned message."""
 
     columns: ClassVar[Mapping[str, Column[Any]]]
     """How each column is made from a thing."""

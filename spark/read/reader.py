@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.spark.connection.settings import ConnectionSettings, Offsets, Position, Since
 from konverse.spark.log.acceptance import Acceptance
@@ -28,10 +29,10 @@ log: Final = logging.getLogger("konverse.spark")
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """What one task reads of a partition.
+    """The part of a partition that one task reads.
 
-    The log is judged from `log_start` on. Rows are given that come to count from `first` up to, not including, `end`. A
-    row of a batch comes to count where the log decides the batch, and keeps the offset at which it was written.
+    The log is judged from `log_start` on. The task gives the rows that are accepted from `first` up to, not including,
+    `end`. A row of a batch is accepted where the log decides the batch, and keeps the offset at which it was written.
     """
 
     partition: int
@@ -53,7 +54,7 @@ class RangesReader(DataSourceReader):
 
     def __init__(self, settings: ConnectionSettings) -> None:
         if settings.max_rows is not None:
-            raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` for so many rows")
+            raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` to get fewer rows")
         self._settings = settings
 
     def ranges(self) -> list[Range]:
@@ -131,7 +132,7 @@ def read_range(
     if states:
         lost_at = ingest.batches.lost_at
         if lost_at is not None and lost_at >= wanted.first:
-            lose(settings, f"partition {wanted.partition}", f"misses rows of a batch that was decided at {lost_at}")
+            lose(settings, f"partition {wanted.partition}", f"lacks rows of a batch that was decided at {lost_at}")
         acceptance.waits_from = ingest.batches.oldest()
         states.keep(wanted.partition, wanted.first, wanted.end, acceptance, lasting=wanted.lasting)
 
@@ -204,12 +205,14 @@ def check_partitions(settings: ConnectionSettings, known: list[int]) -> None:
         unknown = sorted(set(offsets.partitions) - set(known))
         if unknown:
             raise InvalidSettings(
-                f"option {option!r} names partition {unknown[0]}; topic {settings.topic!r} has {len(known)} partitions"
+                f"option {option!r} names partition {unknown[0]}; topic {settings.topic!r} has "
+                f"{counted(len(known), 'partition')}"
             )
     unknown = sorted((settings.partitions or frozenset()) - set(known))
     if unknown:
         raise InvalidSettings(
-            f"option 'partitions' names partition {unknown[0]}; topic {settings.topic!r} has {len(known)} partitions"
+            f"option 'partitions' names partition {unknown[0]}; topic {settings.topic!r} has "
+            f"{counted(len(known), 'partition')}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Registers a stream as a reader, so that truncation spares what it has not read (protocol.md section 7.5)."""
+"""Registers a stream as a reader, so that truncation spares its unread records (protocol.md section 7.5)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING_NEEDED: Final = 1 << 62
 class Registration:
     """The offsets from which a stream still needs records, committed in a consumer group beside the queue's own.
 
-    `data` is the queue's data topic if the stream reads the journal. The registration then commits an offset behind all
+    `data` is the queue's data topic if the stream reads the journal. The registration then commits an offset beyond all
     data, because a group without an offset of the data topic would hold back all of it.
     """
 
@@ -39,7 +39,7 @@ class Registration:
         self._refused = False
 
     def needs(self, offsets: Mapping[int, int]) -> None:
-        """Have truncation spare all records from these offsets on.
+        """Make truncation spare all records from these offsets on.
 
         If Kafka refuses, the stream goes on, a warning is logged once, and the next call tries again.
         """

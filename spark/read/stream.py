@@ -34,7 +34,7 @@ class Position(TypedDict):
     partitions: dict[str, int]
     """The next offset of each partition; strings, as JSON has no other keys."""
     states: NotRequired[dict[str, int]]
-    """Offset of each partition at which its state is stored when the micro-batch is done: truncation may go so far."""
+    """Offset of each partition at which its state is stored after the micro-batch. Truncation may delete up to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if settings.ending.default != "latest" or settings.ending.partitions:
             raise InvalidSettings(
-                "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "
+                "a stream has no end, so 'endingOffsets' and 'endingTimestamp' do not apply; remove them, and "
                 "use the trigger availableNow to read what is there"
             )
         if settings.partitions is not None or settings.conversations is not None:
@@ -133,9 +133,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, "partitions": ends, "states": states}
 
     def _states(self, start: Position, begin: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
-        """Offsets at which states are stored once the tasks up to `ends` are done. The first of a run are all stored.
+        """Offsets at which states are stored once the tasks up to `ends` are done. A run stores each first state.
 
-        They are kept in the checkpoint, so that a restart has the micro-batch's tasks store the same states.
+        The offsets are kept in the checkpoint, so that after a restart the micro-batch's tasks store the same states.
         """
         written, now_s = dict(_states_of(start)), time.monotonic()
         for name, end in ends.items():
@@ -146,12 +146,12 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """By option `maxRows`, which counts records: a micro-batch has fewer rows when some are no messages."""
+        """The limit by `maxRows`, which counts records: a micro-batch has fewer rows when some are not messages."""
         most = self._settings.max_rows
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Have this run end at the present ends of the logs."""
+        """Let this run end at the current ends of the logs."""
         self._stop_at = self._ends()
 
     def ranges(self, start: Position, end: Position) -> list[StreamRange]:
@@ -224,7 +224,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if settings.queue is not None:
                 option = f"'queue' is {settings.queue!r} (with 'database', 'instance' and 'mode': {settings.topic!r})"
             raise InvalidSettings(
-                f"option {option}, and the checkpoint is one of topic {begun_with!r}: a stream goes on with the "
+                f"option {option}, but the checkpoint belongs to topic {begun_with!r}: a stream continues with the "
                 "topic of its checkpoint; give that topic again, or another checkpointLocation"
             )
         if self._topic_id() != start["topic"]:
@@ -243,7 +243,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class MessagesStreamReader(RangesStreamReader):
-    """The messages of a queue as they come to count."""
+    """The messages of a queue as they are accepted."""
 
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
@@ -291,9 +291,9 @@ def _named(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def _shared(begin: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:
-    """The ends of a micro-batch of at most `most` records, shared out by what waits in each partition.
+    """The ends of a micro-batch of at most `most` records, shared in proportion to the records that wait.
 
-    Every partition with records gets one at least, as far as `most` allows, so that all go on.
+    Every partition with records gets at least one, as far as `most` allows, so that all make progress.
     """
     waiting = sum(ends.values()) - sum(begin.values())
     if waiting <= most:

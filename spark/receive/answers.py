@@ -130,7 +130,7 @@ _SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
 
 
 def read(answered: Any, first: int, count: int) -> list[Row]:
-    """The returned rows by receipt, those of one receipt in their order. InvalidSettings for rows of a wrong shape."""
+    """The returned rows, sorted by receipt and otherwise in their order. InvalidSettings for rows of a wrong shape."""
     receipts = receipts_of(answered, first, count)
     rows: list[Row] = list(zip(receipts, *(column_of(answered, field) for field in ANSWERS), strict=True))
     rows.sort(key=itemgetter(0))
@@ -143,15 +143,14 @@ def receipts_of(answered: Any, first: int, count: int) -> list[int]:
         raise InvalidSettings(f"the function must return an Arrow batch or table, not {type(answered).__name__}")
     if RECEIPT not in answered.schema.names:
         raise InvalidSettings(
-            f"the rows that came back have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
+            f"the returned rows have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
             "that column of the input: it identifies the message that a row answers"
         )
     receipts = column_of(answered, MESSAGES.field(RECEIPT))
     for receipt in receipts:
         if receipt is None or not first <= receipt < first + count:
             raise InvalidSettings(
-                f"a row came back with the receipt {receipt}, which no message of this batch has; keep receipts as "
-                "they come in"
+                f"a returned row has the receipt {receipt}, which no message of this batch has; keep receipts unchanged"
             )
     return receipts
 

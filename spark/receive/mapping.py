@@ -1,8 +1,8 @@
 """Receives a queue in batches, in tasks of Spark or in the driver, and commits a function's answers with the messages.
 
 The messages of a batch are locked while the function works. Its answers are staged together with the receives, and join
-a commit of the partition's owner. A process that dies before that leaves the messages as they were, and what the
-function answers the next time is the only answer.
+a commit of the partition's owner. A process that dies before that leaves the messages unchanged, and only the
+function's next answer takes effect.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class MappingTask(Protocol[Counts]):
         ...
 
     def check(self) -> object:
-        """Called when `ask` has raised. Raises, which ends the job, if `ask` would fail for any transactions."""
+        """Called after `ask` has raised. Raises, which ends the job, if `ask` would fail whatever the transactions."""
         ...
 
 
@@ -91,12 +91,12 @@ class QueueSource(NamedTuple):
     settings: Settings
     queue: str
     rows: int
-    """Messages of a batch, about."""
+    """Approximate number of messages in a batch."""
     timeout: float | None
     behind_a_dead_one: bool = False
-    """The reader may follow one that died, and waits longer, until Kafka has moved the dead reader's partitions.
+    """The reader may follow one that died. It then waits longer, until Kafka has moved the dead reader's partitions.
 
-    If it ended before, the messages in those partitions would be left in the queue.
+    If it ended before that, the messages in those partitions would be left in the queue.
     """
 
     def begun(self) -> QueueSource:
@@ -129,7 +129,7 @@ class QueueSource(NamedTuple):
                 yield broker, reader
 
     def partitions(self) -> int:
-        """Partitions of the queue: as many tasks can share it."""
+        """Number of partitions of the queue, and so of tasks that can share it."""
         with Broker(self.settings) as broker:
             return broker.catalog.get(Queue, self.queue).partitions
 
@@ -183,14 +183,14 @@ def process(spark: SparkSession, source: QueueSource, transform: Callable[[DataF
 
 
 def checking(spark: SparkSession) -> Callable[[], None]:
-    """A check that raises InvalidSettings when Spark itself is gone. Batches that are too large can end its JVM."""
+    """A check that raises InvalidSettings when Spark no longer runs. Batches that are too large can end its JVM."""
 
     def check() -> None:
         try:
             spark.range(1).count()
         except Exception as error:
             raise InvalidSettings(
-                f"Spark has gone ({type(error).__name__}: {error}). If its memory was too small for a batch, give "
+                f"Spark has stopped ({type(error).__name__}: {error}). If its memory was too small for a batch, give "
                 "smaller ones (`rows`), or the driver more (spark.driver.memory; `memory` of local_session)"
             ) from error
 
@@ -202,7 +202,7 @@ def by_frame(
 ) -> Function:
     """A function over Arrow batches from a function over frames; `checked` checks the frame that comes back.
 
-    A result that is no frame, or that Spark cannot plan, is InvalidSettings, as no further attempt can mend it.
+    A result that is not a frame, or that Spark cannot plan, raises InvalidSettings, as no retry can fix it.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415  # tasks do without
 
@@ -263,7 +263,7 @@ class Answerer:
         return found
 
     def apply(self, transaction: Transaction, found: AnsweredTransaction) -> Done:
-        """Stage the answers that fit into one commit; the messages behind them are received again."""
+        """Stage the answers that fit into one commit; the messages after them are received again."""
         while True:
             try:
                 return apply(transaction, found)
@@ -293,7 +293,7 @@ class Batches(Generic[Counts]):
     def work(self, rows: int) -> Counts:
         """Work until the reader ends, and return the counts.
 
-        Raises InvalidSettings for answers of a wrong shape, which no further attempt can mend.
+        Raises InvalidSettings for answers of a wrong shape, which no retry can fix.
         """
         for transactions in self._reader.batches(rows, size_bytes=SPARK_BATCH_BYTES_MAX):
             for transaction in transactions:
@@ -323,7 +323,7 @@ class Batches(Generic[Counts]):
         except InvalidSettings:
             raise
         except Exception as error:  # noqa: BLE001  # of the user's function
-            self._task.check()  # else all groups would be suspended when Spark is gone
+            self._task.check()  # else all groups would be suspended when Spark no longer runs
             if len(transactions) == 1:
                 return {transactions[0]: error}
         middle = len(transactions) // 2

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from konverse.routing.routed import Routed
+from konverse.schemas.counting import counted
 
 PLAIN_EVERY_S: Final = 10.0
 """Interval between plain lines."""
@@ -37,7 +38,7 @@ def showing(
         return
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as line:
         task = line.add_task("Routing")
-        yield lambda routed: line.update(task, description=told(routed, clock() - began_s))
+        yield lambda routed: line.update(task, description=progress_line(routed, clock() - began_s))
 
 
 class _Lines:
@@ -50,10 +51,10 @@ class _Lines:
         now_s = self._clock()
         if now_s - self._told_s >= PLAIN_EVERY_S:
             self._told_s = now_s
-            print(told(routed, now_s - self._began_s), file=self._stream, flush=True)
+            print(progress_line(routed, now_s - self._began_s), file=self._stream, flush=True)
 
 
-def told(routed: Routed, seconds: float) -> str:
+def progress_line(routed: Routed, seconds: float) -> str:
     """The counts as a line of text."""
     counts = {
         "forwarded": routed.forwarded,
@@ -65,4 +66,5 @@ def told(routed: Routed, seconds: float) -> str:
         "failed": routed.failed,
     }
     each = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"Routed {routed.messages:,} messages, {routed.messages / max(seconds, 0.001):,.0f}/s: {each or 'none yet'}"
+    rate = routed.messages / max(seconds, 0.001)
+    return f"Routed {counted(routed.messages, 'message')}, {rate:,.0f}/s: {each or 'none yet'}"

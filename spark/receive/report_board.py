@@ -45,7 +45,7 @@ Shown = Callable[[Routed], object]
 
 
 class Board(NamedTuple):
-    """Where a job's tasks leave their counts: in the metadata of the offset of the partition with the task's number."""
+    """The place of the tasks' counts: metadata of the committed offset of the partition with the task's number."""
 
     source: QueueSource
     topic: str
@@ -57,7 +57,7 @@ class Board(NamedTuple):
 
 
 @contextmanager
-def heard(source: QueueSource, shown: Shown | None) -> Iterator[Board | None]:
+def collected_reports(source: QueueSource, shown: Shown | None) -> Iterator[Board | None]:
     """Call `shown` with the counts of all tasks together while they work. Yields the board; None without `shown`."""
     if shown is None:
         yield None
@@ -75,27 +75,27 @@ def heard(source: QueueSource, shown: Shown | None) -> Iterator[Board | None]:
 
 
 @contextmanager
-def telling(board: Board | None) -> Iterator[Shown]:
+def reporting(board: Board | None) -> Iterator[Shown]:
     """In a task: a function to call with the counts so far."""
     context = TaskContext.get()
     if board is None or context is None:
         yield lambda routed: routed
         return
     with closing(board.client()) as client:
-        yield _Teller(client, TopicPartition(board.topic, context.partitionId(), NOTHING_NEEDED))
+        yield _Reporter(client, TopicPartition(board.topic, context.partitionId(), NOTHING_NEEDED))
 
 
-class _Teller:
+class _Reporter:
     def __init__(self, client: Consumer, place: TopicPartition) -> None:
         self._client = client
         self._place = place
-        self._told_s = -EVERY_S
+        self._reported_s = -EVERY_S
 
     def __call__(self, routed: Routed) -> None:
         now_s = time.monotonic()
-        if now_s - self._told_s < EVERY_S:
+        if now_s - self._reported_s < EVERY_S:
             return
-        self._told_s = now_s
+        self._reported_s = now_s
         place = self._place
         noted = TopicPartition(place.topic, place.partition, place.offset, note(routed))
         with suppress(KafkaException):
@@ -119,7 +119,11 @@ def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
             except KafkaException as error:
                 if unread.due():
                     need = Need.of_member(error.args[0], board.topic, board.group)
-                    log.warning("the counts of tasks cannot be shown: %s", kafka.words(error, need))
+                    log.warning(
+                        "the progress counts of tasks on queue %r cannot be shown: %s",
+                        board.source.queue,
+                        kafka.words(error, need),
+                    )
                 continue
             noted = [Routed(**json.loads(place.metadata)) for place in found if place.metadata]
             counts = reduce(Routed.plus, noted, Routed())

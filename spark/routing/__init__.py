@@ -6,7 +6,7 @@ step on each conversation group.
 
 Four laws hold:
 
-1. Spark only finds the service. Everything else is the pure step of `konverse.routing.router`, the same as in a router
+1. Spark only names the service. Everything else is the pure step of `konverse.routing.router`, the same as in a router
    service.
 2. Only the first message of a conversation that is not mapped yet is classified. A conversation keeps its service,
    whatever the classifier or its table says later.

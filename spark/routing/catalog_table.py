@@ -64,9 +64,9 @@ class CatalogTable:
         return found.select(RECEIPT, service.alias(TO_SERVICE), instance.alias(INSTANCE), reason.alias("reason"))
 
     def _current(self) -> RoutingTable:
-        """The present version of the table. Makes its rows when the version has changed."""
+        """The current version of the table. Makes its rows when the version has changed."""
         if self._catalog is None:
-            raise InvalidSettings(f"routing table {self._name!r} is one of a catalog: give the classifier to `route`")
+            raise InvalidSettings(f"routing table {self._name!r} is in a catalog: give this classifier to `route`")
         table = self._catalog.get(RoutingTable, self._name)
         if table is not self._known:
             targets = table.entries.values()

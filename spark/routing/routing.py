@@ -29,7 +29,7 @@ from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, 
 from konverse.spark.connection.case_rule import spelled
 from konverse.spark.receive.answers import RECEIPT, column_of, receipts_of, rows_of
 from konverse.spark.receive.mapping import Batches, Function, QueueSource, by_frame, checking, first_line, in_tasks
-from konverse.spark.receive.report_board import heard, telling
+from konverse.spark.receive.report_board import collected_reports, reporting
 
 from .catalog_table import TO_SERVICE, CatalogTable
 
@@ -80,7 +80,7 @@ def route_arrow(
     manner: RoutingMode,
     shown: Callable[[Routed], object] | None,
 ) -> Routed:
-    """Receive and classify in tasks. `shown` is called with the counts of all tasks together; None: counts stay unseen.
+    """Receive and classify in tasks. `shown`: callback for the summed counts of all tasks, or None.
 
     Raises InvalidSettings for a routing table: Spark joins it, and a task has no session for that.
     """
@@ -90,10 +90,10 @@ def route_arrow(
             f"{function.title} is joined by Spark, which tasks cannot do: give it to `route`, or give `route_arrow` a "
             "ready classifier (konverse.routing.classifiers) or a function over Arrow batches"
         )
-    with heard(source, shown) as board:
+    with collected_reports(source, shown) as board:
 
         def work(mine: QueueSource) -> dict[str, Any]:
-            with mine.opened() as (broker, reader), telling(board) as tell:
+            with mine.opened() as (broker, reader), reporting(board) as tell:
                 task = Classification(broker, reader.queue.name, function, manner)
                 return asdict(Batches(reader, task, tell).work(mine.rows))
 
@@ -117,11 +117,11 @@ def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame],
         kind = transform(spark.createDataFrame(MESSAGES.empty_table())).schema[TO_SERVICE].dataType.simpleString()
     except PySparkException as error:
         raise InvalidSettings(
-            f"the classifier {expression!r} is no expression over the columns of a message "
+            f"the classifier {expression!r} is not an expression over the columns of a message "
             f"({', '.join(MESSAGES.names)}): {first_line(error)}"
         ) from None
     if kind not in {"string", "void"}:
-        raise InvalidSettings(f"the classifier {expression!r} gives {kind}, and the name of a service is a string")
+        raise InvalidSettings(f"the classifier {expression!r} gives {kind}, but the name of a service is a string")
     return transform
 
 
@@ -141,7 +141,7 @@ def _lacks(name: str, names: Sequence[str]) -> str:
 
 
 class Classification:
-    """A router's work on the transactions of a batch; see `receive.mapping.Task`."""
+    """A router's work on the transactions of a batch; see `receive.mapping.MappingTask`."""
 
     nothing = Routed()
     failure = Routed(failed=1)
@@ -154,10 +154,10 @@ class Classification:
         manner: RoutingMode,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        self._classify = bound(broker.catalog, classify)
+        self._classify = bound(broker.network, classify)
         if isinstance(self._classify, Classifier):
             self._classify.targets()  # RoutingTableNotFound before anything is received
-        resolve = TargetCheck(broker.catalog, queue, forwards=manner.mode == FORWARD)
+        resolve = TargetCheck(broker.network, queue, forwards=manner.mode == FORWARD)
         self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=resolve)
         self._receipt = 0
         self.check = check
@@ -186,7 +186,7 @@ class Classification:
         return read(self._classify(rows_of(messages, first)), first, messages)
 
     def apply(self, transaction: Transaction, found: Decision | None) -> Routed:
-        """Take the router's step. GroupLocked when a dialog lost its mapping after `ask`: it is received again."""
+        """Take the router's step. GroupLocked when a dialog lost its mapping after `ask`; it is received again."""
 
         def decide(message: Message) -> Decision:
             if found is None:
@@ -216,7 +216,7 @@ def read(answered: Any, first: int, messages: Sequence[Message]) -> list[Decisio
         raise InvalidSettings(_lacks(TO_SERVICE, names))
     kind = answered.column(TO_SERVICE).type if names.count(TO_SERVICE) == 1 else pa.null()
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-        raise InvalidSettings(f"column {TO_SERVICE!r} came back as {kind}, and the name of a service is a string")
+        raise InvalidSettings(f"column {TO_SERVICE!r} came back as {kind}, but the name of a service is a string")
     columns = [column_of(answered, field) for field in DECISIONS]
     rows: list[list[tuple[str | None, str | None, str | None]]] = [[] for _ in messages]
     for receipt, row in zip(receipts, zip(*columns, strict=True), strict=True):
@@ -239,7 +239,7 @@ def _decision(
         return Unclassifiable(reason or "")
     if not service:
         return InvalidRoute(
-            f"the classifier answered with an empty text for receipt {receipt}, the first message of conversation "
+            f"the classifier answered with an empty string for receipt {receipt}, the first message of conversation "
             f"{message.dialog.id}; column {TO_SERVICE!r} names a service, or is null for a message that cannot be "
             "classified"
         )

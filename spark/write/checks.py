@@ -34,12 +34,12 @@ NEEDED: Final = {
     "key": ("binary", "string"),
 }
 OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",), "end": ("boolean",)}
-"""Columns, and the Spark types that each may have."""
+"""NEEDED and OPTIONAL: columns, and the Spark types that each may have."""
 
 Headers = list[tuple[str, str | bytes | None]]
 
 _HEADER_MORE_BYTES: Final = 10
-"""Bytes of a header in a record beside its name and value, at most: the lengths of both."""
+"""Most bytes of a header in a record beside its name and value: the lengths of both."""
 
 
 def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
@@ -93,7 +93,7 @@ class Columns(NamedTuple):
     headers: pa.Array | None
     """None: no row has headers."""
     ending: list[int]
-    """Places of the rows that end their conversations."""
+    """Indexes of the rows that end their conversations."""
 
 
 def columns_of(batch: pa.RecordBatch, for_all_rows: Mapping[str, str]) -> Columns:
@@ -117,7 +117,7 @@ def _names(batch: pa.RecordBatch, column: str, for_all_rows: Mapping[str, str]) 
 
 
 def _true(column: pa.BooleanArray) -> list[int]:
-    """The places where the column is true; null counts as false."""
+    """The indexes at which the column is true; null counts as false."""
     places: list[int] = pc.indices_nonzero(column).to_pylist()
     return places
 
@@ -142,7 +142,7 @@ class RowChecks:
         self._plan = plan
         self._task = task
         self._read = 0
-        """Rows of the batches before: errors number the rows of the task."""
+        """Number of rows in earlier batches: errors number the rows of the whole task."""
 
     def check(self, rows: Columns) -> list[Headers] | None:
         """The users' headers of each row, if any. Raises BadInput or a subclass for the first row with a fault."""
@@ -177,7 +177,7 @@ class RowChecks:
         if to_service not in plan.services:
             known = ", ".join(map(repr, plan.services))
             text = (
-                f"{to_service!r} is no service that may be a target of contract {plan.contract!r} here; there are "
+                f"{to_service!r} is not a service that may be a target of contract {plan.contract!r} here; those are "
                 f"{known} (option 'to_services' may leave some out)"
             )
             raise self._fault(ServiceNotFound, row, "to_service", text)

@@ -1,4 +1,4 @@
-"""The driver's part of a write: put BATCH into the transmission queue, and wait until its journal shows the decision.
+"""The driver's part of a write: put BATCH into the transmission queue and wait until its journal has the decision.
 
 The machine `konverse.dialog.batch.driver` says what to do; this module does the I/O. The owner of the partition of the
 transmission queue decides the batch. If no owner seems to be at work, this process owns a share of the queue itself,
@@ -21,7 +21,7 @@ from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
-from konverse.dialog.batch.driver import Again, BatchRefused, BatchStart, Close, Decided, Driver, Put, Unclear, look
+from konverse.dialog.batch.driver import Again, BatchRefused, BatchStart, Close, Decided, Driver, Put, Unclear, observe
 from konverse.dialog.batch.task import Report
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
@@ -50,7 +50,7 @@ _PRODUCERS: Final[dict[Kafka, Producer]] = {}
 """Kept for the life of the process: a new producer waits half a second until Kafka has given it an id."""
 
 _FOLLOWINGS: Final = IdleClients(Follower.close)
-"""Followers of journals in which batches were decided. The next batch goes on reading where they stand."""
+"""Followers of journals in which batches were decided. The next batch continues reading at their positions."""
 
 
 class BatchDecision:
@@ -66,12 +66,17 @@ class BatchDecision:
         self._queue = plan.transmission
         self._key = (kafka, judge.topic, self._queue.incarnation, judge.partition)
         self._following = _FOLLOWINGS.take(self._key) or Follower(kafka, self._queue, judge.partition)
-        self._helper = _Helper(kafka, self._queue)
+        self._helper = _Helper(kafka, self._queue, self._title)
         self._put_at = 0.0
         self._left = False
-        """Kafka has taken a record of this driver, so its batch may be decided."""
+        """Kafka has acknowledged a record of this driver, so its batch may be decided."""
         self.highest = -1
         """Highest decided batch of the query when ours was found decided; -1 before."""
+
+    @property
+    def _title(self) -> str:
+        """The query and its instance, in a log line."""
+        return f"query {self._driver.query.hex()} of instance {self._kafka.settings.instance!r}"
 
     def __enter__(self) -> Self:
         return self
@@ -92,17 +97,17 @@ class BatchDecision:
         what was decided, or when other runs have gone on since this run appended its BATCH.
         """
         driver = self._driver
-        self._do(driver.step(BatchStart(batch, len(reports))))
+        self._run_effects(driver.step(BatchStart(batch, len(reports))))
         for report in reports:
-            self._do(driver.step(report))
+            self._run_effects(driver.step(report))
         deadline, alone_at = time.monotonic() + timeout_s, time.monotonic() + ALONE_S
         while True:
             try:
                 state = self._look(deadline)
             except KafkaUnavailable as error:
                 raise self._unknown(batch, timeout_s, f"Kafka cannot be asked ({error})") from error
-            seen = look(state, driver.query, driver.run, driver.places)
-            decided = self._do(driver.step(seen))
+            seen = observe(state, driver.query, driver.run, driver.places)
+            decided = self._run_effects(driver.step(seen))
             if decided is not None:
                 self.highest = seen.decided
                 return decided.ours
@@ -111,24 +116,25 @@ class BatchDecision:
             if time.monotonic() > alone_at:
                 self._helper.help()
             if time.monotonic() > self._put_at + AGAIN_EVERY_S:
-                self._do(driver.step(Again()))
+                self._run_effects(driver.step(Again()))
             time.sleep(LOOK_EVERY_S)
 
     def settle(self, timeout_s: float = DECIDE_S) -> None:
-        """Wait until every partition of the query has the decision, before which the next batch cannot leave.
+        """Wait until every partition of the query has the decision. The next batch cannot be sent before that.
 
-        The outcome is known already. If Kafka is silent, or the time is over, this is logged and no error.
+        The outcome is known already. If Kafka does not answer, or the time is over, this is logged and not raised.
         """
         driver, deadline, alone_at = self._driver, time.monotonic() + timeout_s, time.monotonic() + ALONE_S
-        outputs = look(self._following.state, driver.query, driver.run, driver.places).outputs
+        outputs = observe(self._following.state, driver.query, driver.run, driver.places).outputs
         made = {place: count for place, (_, count) in outputs.items()}
         while True:
             try:
-                seen = look(self._look(deadline), driver.query, driver.run, driver.places)
+                seen = observe(self._look(deadline), driver.query, driver.run, driver.places)
             except KafkaUnavailable as error:
                 log.warning(
-                    "batch %d is decided, but this process cannot check whether all queues have the decision: %s",
+                    "batch %d of %s is decided, but this process cannot check whether all queues have the decision: %s",
                     driver.batch,
+                    self._title,
                     error,
                 )
                 return
@@ -136,9 +142,10 @@ class BatchDecision:
                 return
             if time.monotonic() > deadline:
                 log.warning(
-                    "batch %d is decided, but not all queues have the decision yet; the next owner of the transmission "
-                    "queue sends it to them (`konverse transmit`)",
+                    "batch %d of %s is decided, but not all queues have the decision yet; the next owner of the "
+                    "transmission queue sends it to them (`konverse transmit`)",
                     driver.batch,
+                    self._title,
                 )
                 return
             if time.monotonic() > alone_at:  # the owner that decided may be gone
@@ -146,20 +153,20 @@ class BatchDecision:
             time.sleep(LOOK_EVERY_S)
 
     def give_up(self, batch: int) -> None:
-        """Have the batch decided without rows, so that waiting rows are dropped. Does not wait for the decision."""
-        self._do(self._driver.step(BatchStart(batch, 0)))
+        """Ask for a decision without rows, so that waiting rows are dropped. Does not wait for the decision."""
+        self._run_effects(self._driver.step(BatchStart(batch, 0)))
         state = self._look(time.monotonic())
-        self._do(self._driver.step(look(state, self._driver.query, self._driver.run, self._driver.places)))
+        self._run_effects(self._driver.step(observe(state, self._driver.query, self._driver.run, self._driver.places)))
 
     def end(self) -> None:
         """Close the query: no batch follows the decided one, so the transmission queue can forget the query.
 
         Does not wait. If the record is lost, the query is forgotten later, by its age.
         """
-        self._do(self._driver.step(Close()))
+        self._run_effects(self._driver.step(Close()))
 
     def _look(self, deadline: float) -> Partition:
-        """The state by the journal. KafkaUnavailable is raised only after the deadline."""
+        """The state according to the journal. KafkaUnavailable is raised only after the deadline."""
         while True:
             try:
                 return self._following.catch_up()
@@ -168,7 +175,7 @@ class BatchDecision:
                     raise
                 time.sleep(LOOK_EVERY_S)
 
-    def _do(self, effects: Sequence[Put | Decided | BatchRefused | Unclear]) -> Decided | None:
+    def _run_effects(self, effects: Sequence[Put | Decided | BatchRefused | Unclear]) -> Decided | None:
         decided = None
         for effect in effects:
             if isinstance(effect, Put):
@@ -178,8 +185,8 @@ class BatchDecision:
             elif isinstance(effect, Unclear):
                 raise OutcomeUnknown(
                     f"whether batch {effect.batch} of query {self._driver.query.hex()} is received is unknown: this "
-                    f"run had put it up for decision, and {effect.reason}. Check whether its rows are there before you "
-                    "write them again: under another number they are received a second time"
+                    f"run had submitted it for decision, and {effect.reason}. Check whether its rows are there before "
+                    "you write them again: under another number they are received a second time"
                 )
             else:
                 decided = effect
@@ -212,12 +219,14 @@ class BatchDecision:
             self._kafka.check_taken(place.topic, failures)
         if failures:
             why = self._kafka.words(failures[0], Need.topic("WRITE", place.topic))
-            log.warning("a decision cannot be written, retrying: %s", why)
+            log.warning(
+                "batch %d of %s cannot be submitted for decision, retrying: %s", self._driver.batch, self._title, why
+            )
 
     def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
-            f"{why}. Check that Kafka runs and that a process serves the transmission queue "
+            f"whether batch {batch} of query {self._driver.query.hex()} is received is unknown after "
+            f"{timeout_s:.0f} s: {why}. Check that Kafka runs and that a process serves the transmission queue "
             f"(`konverse transmit`). To write the same rows again without duplicates, give 'query' = "
             f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself, and "
             "foreachBatch does with the options that it had)"
@@ -227,9 +236,11 @@ class BatchDecision:
 class _Helper:
     """Owns a share of the transmission queue in the background, once its help was asked for."""
 
-    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+    def __init__(self, kafka: Kafka, queue: Queue, title: str) -> None:
+        """`title` describes the query and its instance in log lines."""
         self._kafka = kafka
         self._queue = queue
+        self._title = title
         self._again_at = 0.0
         self._working: tuple[Reader, threading.Thread] | None = None
 
@@ -238,11 +249,14 @@ class _Helper:
         if time.monotonic() < self._again_at or (self._working is not None and self._working[1].is_alive()):
             return
         self._again_at = time.monotonic() + HELP_AGAIN_S
-        log.info("the transmission queue seems to have no owner; this process owns it while it waits for a decision")
+        log.info(
+            "the transmission queue seems to have no owner; this process owns it while it waits for a decision on %s",
+            self._title,
+        )
         try:
             reader = transmitter(self._kafka, self._queue)
         except EXPECTED_ERRORS as error:
-            log.warning("this process cannot own the transmission queue: %s", error)
+            log.warning("this process cannot own the transmission queue for %s: %s", self._title, error)
             return
         self._working = reader, in_background("konverse-deciding", lambda: self._work(reader))
 
@@ -252,7 +266,7 @@ class _Helper:
                 for _ in reader:
                     pass
         except EXPECTED_ERRORS as error:  # `decide` and `settle` ask again
-            log.warning("this process no longer owns the transmission queue: %s", error)
+            log.warning("this process no longer owns the transmission queue for %s: %s", self._title, error)
 
     def close(self) -> None:
         """Give the share back."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from konverse.bridge.kafka.refusals import Need, denied
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BodyTooLarge, InvalidSettings, KafkaUnavailable, KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
@@ -69,7 +70,7 @@ class _Heard:
         if error is not None:
             return _failure(error, place.topic, self._settings)
         return KafkaUnavailable(
-            f"Kafka acknowledged a row of {place.topic}/{place.partition} at offset {offset} behind one at "
+            f"Kafka acknowledged a row of {place.topic}/{place.partition} at offset {offset} after one at "
             f"{self._last}: it is not certain that all rows are there. Nothing of this batch is received"
         )
 
@@ -88,7 +89,7 @@ class Delivery:
 
     @property
     def acknowledged(self) -> int:
-        """Records that are in their logs."""
+        """Number of records that Kafka has acknowledged."""
         return sum(heard.acknowledged for heard in self._heard.values())
 
     def heard(self, address: Address) -> _Heard:
@@ -148,7 +149,7 @@ class Delivery:
     def finish(self) -> int:
         """Wait until all records are acknowledged, and return their number.
 
-        KafkaUnavailable when one is not acknowledged in time, or out of order.
+        Raises KafkaUnavailable when one is not acknowledged in time, or out of order.
         """
         deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
         while self.acknowledged < self.handed:
@@ -156,7 +157,7 @@ class Delivery:
             if time.monotonic() > deadline:
                 self._fail(
                     KafkaUnavailable(
-                        f"{self.handed - self.acknowledged} rows were not acknowledged within "
+                        f"Kafka has not acknowledged {counted(self.handed - self.acknowledged, 'row')} within "
                         f"{self._settings.delivery_timeout_s} s. Nothing of this batch is received; check that Kafka "
                         "runs, or give a longer 'deliveryTimeout'"
                     )

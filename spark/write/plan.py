@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     topics: tuple[tuple[str, bytes], ...] = ()
     """Data topics and journals of all these queues, with the topic ids that the catalog has."""
     over: frozenset[bytes] = frozenset()
-    """Conversations that had ended before the run began (`successions`). Their keys use the next one in line."""
+    """Conversations that had ended before the run began (`successions`). Their keys use the successors."""
 
     @property
     def targets(self) -> tuple[Address, ...]:

@@ -1,4 +1,4 @@
-"""Looks after a decision for rows that came back: for writes that go on in conversations of earlier writes.
+"""After a decision, searches for rows that came back: for writes that use conversations of earlier writes.
 
 The driver warns of such rows, and has new conversations succeed those that have ended (`successions`).
 """
@@ -10,6 +10,7 @@ import time
 from typing import Final, NamedTuple
 
 from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import AccessDenied, KonverseError, MalformedRecord
 from konverse.schemas.limits import RETURNED_LOOK_RECORDS_MAX, SUCCESSION_ENTRIES_MAX
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode
@@ -26,7 +27,7 @@ from .successions import Successions
 log: Final = logging.getLogger("konverse.spark")
 
 LOOK_BACK_MS: Final = 10_000
-"""How far before its own beginning a write looks: rows of the write before may come back after that write's end."""
+"""How far before its own beginning a write searches: rows of the previous write may come back after its end."""
 
 HOMES_MAX: Final = 64
 """Queues for which a process remembers its last look. A forgotten queue is treated as a new one."""
@@ -39,16 +40,16 @@ LOOK_WAIT_S: Final = 0.5
 """How long a batch write waits for rows to come back: a target that is at work needs less."""
 
 _OVER: Final = frozenset({BounceReason.ENDED, BounceReason.PEER_ENDED})
-"""Reasons of a bounce by which the conversation has ended. A new conversation would not help with other reasons."""
+"""Reasons of a bounce that mean that the conversation has ended. For others, a new conversation would not help."""
 
 _ANEW: Final = "From the next write on, rows with these keys go to new conversations"
 _HELD: Final = (
-    "Rows with these keys are returned until that queue was read and its sides have ended, too; write them again after "
-    "that"
+    "Rows with these keys are returned until that queue has been read and its sides have ended, too; write them again "
+    "after that"
 )
 
 
-class Back(NamedTuple):
+class ReturnedRows(NamedTuple):
     """Rows that came back."""
 
     rows: int
@@ -73,7 +74,7 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
             back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
     except KonverseError as error:
         level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
-        log.log(level, "cannot determine whether rows were returned: %s", error)
+        log.log(level, "cannot determine whether rows were returned to %s: %s", plan.homes[0].topic, error)
         return 0
     _LOOKED_MS.pop(home, None)
     _LOOKED_MS[home] = looked_ms
@@ -81,10 +82,13 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
         del _LOOKED_MS[next(iter(_LOOKED_MS))]
     if back.rows:
         log.warning(
-            "%d rows of this write, or of one shortly before it, were returned: their targets have ended the "
-            "conversations of their keys. Read the queue of service %r with 'mode' = 'returned' to get the rows, and "
-            "write them again. %s",
-            back.rows,
+            "%s: the targets have ended the conversations of these keys. Read the queue of service %r with "
+            "'mode' = 'returned' to get what was returned, and write it again. %s",
+            counted(
+                back.rows,
+                "row of this write, or of one shortly before it, was returned",
+                "rows of this write, or of one shortly before it, were returned",
+            ),
             settings.from_service,
             _ANEW if _succeeded(settings, plan, back.over) else _HELD,
         )
@@ -101,12 +105,13 @@ def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> b
             Successions(kafka_of(settings), settings.instance, plan.homes[0]).end(new)
     except KonverseError as error:
         level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
-        log.log(level, "the keys of returned rows keep their ended conversations: %s", error)
+        topic = plan.homes[0].topic
+        log.log(level, "the keys of rows returned to %s keep their ended conversations: %s", topic, error)
         return False
     return True
 
 
-def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> Back:
+def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> ReturnedRows:
     """Rows that came back, among the last RETURNED_LOOK_RECORDS_MAX records of each partition."""
     bounds = topic.bounds(partitions)
     since = topic.since(dict.fromkeys(partitions, since_ms))
@@ -118,7 +123,7 @@ def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> Back:
             back = [header for header in map(header_of, messages) if _is_row_that_came_back(header)]
             count += len(back)
             over.update(header[CONVERSATION_AT:PREFIX_BYTES] for header in back if _is_over(header))
-    return Back(count, frozenset(over))
+    return ReturnedRows(count, frozenset(over))
 
 
 def _is_row_that_came_back(header: bytes) -> bool:

@@ -125,7 +125,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
 
 
 def query_uuid(name: str) -> UUID | None:
-    """The name of a query as a UUID; None when it is no UUID."""
+    """The name of a query as a UUID; None when it is not a UUID."""
     try:
         return UUID(name)
     except ValueError:
@@ -145,7 +145,7 @@ def _unfit(option: str, value: str) -> str:
     """The reason why a writer refuses an option: the option belongs to reads, as those of a view do, or is unknown."""
     if option.lower() in {name.lower() for name in READ_OPTIONS}:
         return (
-            f"option {option!r} (here {quoted(value)}) is one of a read, and these options are used to write: remove "
+            f"option {option!r} (here {quoted(value)}) belongs to a read, but these options are used to write: remove "
             "it to write. A view of the format konverse cannot be written to (INSERT INTO): write with df.write.format("
             f"'konverse') and the option {FROM_SERVICE!r}"
         )
@@ -158,13 +158,13 @@ def _unfit(option: str, value: str) -> str:
 
 
 def _location(value: str) -> str:
-    """The location of a checkpoint in one spelling, whatever the working directory: the stream's id is made of it."""
+    """The location of a checkpoint in one spelling, whatever the working directory: the stream's id depends on it."""
     path = value.removeprefix("file://").removeprefix("file:")
     if _SCHEME.match(path):
         return value.rstrip("/")
     if not Path(path).is_absolute():
         raise InvalidSettings(
-            f"option 'checkpointLocation' is {quoted(value)}; give the whole path, with its scheme (hdfs:/…) or from "
+            f"option 'checkpointLocation' is {quoted(value)}; give an absolute path, with a scheme (hdfs:/…) or from "
             "the root: the path identifies the stream, and must not depend on the folder in which the driver is started"
         )
     return str(Path(path))

@@ -1,8 +1,8 @@
 """`df.write.format("konverse")` and `df.writeStream.format("konverse")`: rows become messages, each exactly once.
 
-Rows are void when tasks write them. The driver puts a list of the executions that count into the transmission queue,
-and the journal there shows whose list came first (protocol.md section 9b). So it does not matter how often a task is
-executed, whether it has the same rows each time, or which process is killed when.
+Rows are void when tasks write them. The driver puts a list, with one execution for each task, into the transmission
+queue, and the journal there shows which driver's list came first (protocol.md section 9b). So it does not matter how
+often a task is executed, whether it has the same rows each time, or which process is killed when.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.network import LocatedService, Network
 from konverse.bridge.client.transmission import ensure_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.kafka.writer_ids import WriterIds
 from konverse.dialog.batch.task import Report, Task, TaskOf
 from konverse.schemas.catalog.objects import Contract, Queue, Service
-from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, ServiceNotFound
+from konverse.schemas.counting import counted
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, NotSupportedYet, ServiceNotFound
 from konverse.schemas.identifiers import Address, Role
 from konverse.spark.connection.case_rule import CASE_SENSITIVE
 from konverse.spark.connection.clients import check_topics, kafka_of, topics_of
@@ -82,13 +84,14 @@ class _Writer:
         task.acknowledged(delivery.finish())
         report = task.report()
         if report is None:
-            raise KafkaUnavailable(f"{task.unacknowledged} rows of task {of.number} were not acknowledged")
+            rows_left = counted(task.unacknowledged, "row")
+            raise KafkaUnavailable(f"Kafka has not acknowledged {rows_left} of task {of.number}")
         return Written(plan, report)
 
     def _decide(
         self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0
     ) -> tuple[bool, int]:
-        """Have the batch decided. Returns whether the rows of these tasks won, and the query's highest decided batch.
+        """Get the batch decided. Returns whether the rows of these tasks won, and the query's highest decided batch.
 
         Then looks for rows that came back, after `wait_s`. A write with conversations of its own need not look: none of
         them can have ended before.
@@ -145,7 +148,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(iterator, query if stream is None else tied_id(query, stream), self._settings.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In the driver: have the write decided. If another run of the query has decided it, that is logged.
+        """In the driver: get the write decided. If another run of the query has decided it, that is logged.
 
         Raises InvalidSettings for a number below the last one, as it is not known whether that number was written.
         """
@@ -174,7 +177,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In the driver: a task failed for good. Have rows of a write without `query` dropped: it is never repeated."""
+        """In the driver: a task failed for good. Drop the rows of a write without `query`, which is never repeated."""
         if self._settings.query is not None or None not in messages or self._plan is None:
             return  # a repetition decides; or all tasks reported, and the batch may be decided
         with BatchDecision(kafka_of(self._settings), self._plan, self._query) as deciding:
@@ -190,7 +193,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         if not settings.checkpoint:
             raise InvalidSettings(
                 "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its path "
-                "tells a copy of a checkpoint from the original; two that look alike would lose each other's rows"
+                "tells a copy of a checkpoint from the original; otherwise the two would drop each other's rows"
             )
         check_columns(schema, settings.for_all_rows)
         super().__init__(settings, None if _commits() else plan_of(settings))
@@ -207,10 +210,14 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._write(iterator, stream_id(query, self._settings.checkpoint), int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver: have the micro-batch decided."""
+        """In the driver: get the micro-batch decided."""
         ours, _ = self._decide(messages, batchId)
         if not ours:
-            log.info("batch %d was already decided by the previous run, with the rows of that run", batchId)
+            log.info(
+                "batch %d of query %s was already decided by the previous run, with the rows of that run",
+                batchId,
+                cast("Written", messages[0]).report.task.query.hex(),
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver: a task failed for good. The query's next run decides the batch, which drops these rows."""
@@ -227,9 +234,13 @@ def plan_of(settings: WriteSettings) -> Plan:
     kafka.check()
     began_ms = kafka_time_ms(kafka)
     with closing(Catalog(kafka, settings.instance, settings.database)) as catalog:
+        network = Network(kafka, catalog)
         contract = catalog.get(Contract, settings.contract)
         home = catalog.get(Queue, catalog.get(Service, settings.from_service).queue)
-        services = {name: catalog.get(Queue, service.queue) for name, service in _services(settings, catalog).items()}
+        services = {
+            name: catalog.get_in(there.database, Queue, there.service.queue)
+            for name, there in _services(settings, network).items()
+        }
         if "message_type" in settings.for_all_rows:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
     transmission = ensure_queue(kafka, settings.instance)
@@ -255,10 +266,19 @@ def plan_of(settings: WriteSettings) -> Plan:
     )
 
 
-def _services(settings: WriteSettings, catalog: Catalog) -> dict[str, Service]:
+def _services(settings: WriteSettings, network: Network) -> dict[str, LocatedService]:
+    """The target services of the write, where the routes lead: all rows of a write for one service go to one queue.
+
+    Of several databases that have a service, the writes of a query or a pool go to the same one.
+    """
+    lot = (settings.pool or settings.query or "").encode()
     if settings.to_services is not None:
-        return {name: catalog.get(Service, name) for name in settings.to_services}
-    found = {service.name: service for service in catalog.all(Service) if settings.contract in service.contracts}
+        return {name: network.service(name, lot=lot) for name in settings.to_services}
+    services = [service for service in network.catalog.all(Service) if settings.contract in service.contracts]
+    found: dict[str, LocatedService] = {}
+    for service in services:
+        with suppress(ServiceNotFound, NotSupportedYet):  # a route leads elsewhere; only rows that name it are refused
+            found[service.name] = network.service(service.name, lot=lot)
     if not found:
         raise ServiceNotFound(
             f"no service of database {settings.database!r} may be a target of contract {settings.contract!r}; create "

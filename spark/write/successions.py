@@ -1,9 +1,9 @@
 """Successors of conversations that have ended while their key is still written to (docs/spark.md, rows that come back).
 
-A write is not told when a target ends a conversation: its rows come back. A driver that sees such rows appends their
-conversations to a topic of the instance. The plan of every later write reads this topic, and gives a key the first
-conversation of its line that is not in it. Entries are never removed, so no key returns to an earlier conversation,
-whichever process writes. An entry that several drivers append has the same effect as one.
+A write is not notified when a target ends a conversation: its rows come back. A driver that sees such rows appends
+their conversations to a topic of the instance. The plan of every later write reads this topic, and gives a key the
+first conversation in its line of successors that is not in it. Entries are never removed, so no key returns to an
+earlier conversation, whichever process writes. An entry that several drivers append has the same effect as one.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Successions:
         return frozenset(islice(found, SUCCESSION_ENTRIES_MAX))
 
     def end(self, conversations: Iterable[bytes]) -> None:
-        """Have others succeed these conversations from the next plan on.
+        """Give these conversations successors from the next plan on.
 
         Raises KafkaUnavailable when Kafka may not have taken all records.
         """

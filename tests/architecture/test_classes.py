@@ -52,7 +52,7 @@ def test_a_class_of_the_library_has_a_name_of_its_own() -> None:
     refuse(f"{name}: {', '.join(found)}" for name, found in sorted(places.items()) if len(found) > 1)
 
 
-def test_a_class_sets_what_it_declares() -> None:
+def test_every_class_sets_its_declared_attributes() -> None:
     refuse(
         f"{name_of(path)}: {node.name} declares {', '.join(names)} and sets none of it"
         for path in library()
@@ -61,7 +61,7 @@ def test_a_class_sets_what_it_declares() -> None:
     )
 
 
-def test_what_a_class_never_sets_is_found() -> None:
+def test_attributes_that_a_class_never_sets_are_found() -> None:
     (part,) = classes_of(
         ast.parse("class Part:\n    lock: Lock\n    count: int\n    def add(self):\n        self.count = 1")
     )

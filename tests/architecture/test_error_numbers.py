@@ -64,5 +64,5 @@ def test_every_number_that_a_behaviour_names_is_asserted_by_a_test_of_it() -> No
     assert missing == {}, "assert error.number or the code of the Error; for a number that is not raised say why above"
 
 
-def test_what_is_raised_otherwise_is_said_on_the_page() -> None:
+def test_behaviours_with_error_numbers_that_konverse_does_not_raise_have_a_note_on_the_page() -> None:
     assert [number for number in OTHERWISE if not all(test.note for test in SHOWN[number])] == []

@@ -70,7 +70,7 @@ def test_the_library_has_no_circle_of_imports() -> None:
     assert circle(imports_between(sources, packages, checkers=True)) == []
 
 
-def test_no_module_has_the_name_of_what_its_package_defines() -> None:
+def test_no_module_has_the_name_of_a_function_or_class_of_its_package() -> None:
     """An import of such a module would return the function or class of that name."""
     for head in (path for path in library_files() if path.name == "__init__.py"):
         defined = {node.name for node in syntax(head).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -144,7 +144,7 @@ def at_import_time(tree: ast.Module) -> ast.Module:
 
 
 @pytest.mark.parametrize("folder", LIBRARY)
-def test_what_a_module_imports_is_declared(folder: str) -> None:
+def test_every_imported_distribution_is_declared(folder: str) -> None:
     always = requirements(*EXTRAS_OF_FOLDER.get(folder, []))
     sometimes = requirements("spark", "server", "validation", "routing")
     for path in library_files(folder):

@@ -11,13 +11,15 @@ from tests.architecture.tree import ROOT
 from tests.integration import outside_catalog, outside_transmission
 from tests.integration.outside import HARMS, PAGE, table
 from tests.integration.outside_columns import PROBES
+from tests.spark import test_outside as spark_outside
 
-WORDS = {"goes on", "TopicMismatch", "halts", "says", "finds none", "holds", "refutes", "unknown"}
+WORDS = {"goes on", "waits", "TopicMismatch", "halts", "says", "finds none", "holds", "refutes", "unknown"}
 LINK = re.compile(r"\]\(\.\./(tests/[^)#]+)#([^)]+)\)")
 
 
 TABLES = {
     "The queue that is sent to and read": ({*HARMS}, {*PROBES}),
+    spark_outside.HEADING: ({*HARMS}, {*spark_outside.PROBES}),
     outside_catalog.HEADING: ({*outside_catalog.HARMS}, {*outside_catalog.PROBES, "way on"}),
     outside_transmission.HEADING: ({*outside_transmission.HARMS}, {*outside_transmission.PROBES, "way on"}),
 }

@@ -167,7 +167,7 @@ def test_the_wheel_holds_every_file_of_the_library_and_nothing_else(wheel: Path)
         r"konverse-[\d.]+\.dist-info/licenses/LICENSE",
     ],
 )
-def test_the_wheel_holds_what_is_not_code(wheel: Path, pattern: str) -> None:
+def test_the_wheel_contains_the_files_that_are_not_code(wheel: Path, pattern: str) -> None:
     assert [name for name in ZipFile(wheel).namelist() if re.fullmatch(pattern, name)] != []
 
 
@@ -192,6 +192,6 @@ def test_the_door_and_the_commands_open_in_an_empty_environment(environment: Pat
         assert "Usage" in said
 
 
-def test_the_package_tells_the_version_of_the_distribution() -> None:
+def test_the_package_has_the_version_of_the_distribution() -> None:
     root = (ROOT / ".namespace" / "konverse" / "__init__.py").read_text(encoding="utf-8")
     assert f'__version__ = "{pyproject()["project"]["version"]}"' in root

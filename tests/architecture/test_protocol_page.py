@@ -149,7 +149,7 @@ def named_in(folder: str) -> set[str]:
     return {name for module in modules for name in BROKEN.findall(module.read_text(encoding="utf-8"))}
 
 
-def test_the_table_of_invariants_says_who_checks_them() -> None:
+def test_the_table_of_invariants_names_the_checkers_of_each_invariant() -> None:
     assert named_in("tests/kit/simulator") <= checked_by(0)
     assert named_in("tests/simulation/exhaustive") == checked_by(1)
     assert {rule for rule in KINDS if re.fullmatch(r"[IL]\d+", rule)} == checked_by(2)

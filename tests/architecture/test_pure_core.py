@@ -53,7 +53,7 @@ def test_the_pure_core_holds_nothing_that_differs_between_two_runs(folder: str) 
         ("sorted({1}, key=f)", "depends on the order of the set {1}"),
     ],
 )
-def test_what_differs_is_found(source: str, what: str) -> None:
+def test_impure_code_is_found(source: str, what: str) -> None:
     assert [found for found in impurities(ast.parse(source)) if found.endswith(what)] != []
 
 
@@ -77,5 +77,5 @@ def test_what_differs_is_found(source: str, what: str) -> None:
         "def step(event, now): return now + 1",
     ],
 )
-def test_what_does_not_differ_is_let_through(source: str) -> None:
+def test_pure_code_is_accepted(source: str) -> None:
     assert impurities(ast.parse(source)) == []

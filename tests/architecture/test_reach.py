@@ -183,13 +183,13 @@ def test_exceptions_are_still_needed(references: References, reached: set[str]) 
     refuse(f"{name} is reached now, or gone" for name in EXCEPTIONS if name not in unreached(references, reached))
 
 
-def test_what_only_tests_call_is_found(references: References, reached: set[str]) -> None:
+def test_planted_code_without_callers_in_the_library_is_found(references: References, reached: set[str]) -> None:
     planted = "konverse.dialog.planted."
     assert unreached(references, reached, planted) == [planted + name for name in DEAD]
     assert unmade(references, reached, planted) == [f"{planted}Unmade"]
 
 
-def test_what_the_library_calls_by_name_is_under_the_names_that_the_check_knows() -> None:
+def test_every_function_called_through_import_module_is_listed_in_loaded() -> None:
     """Type checkers cannot see `import_module(…).name(…)`, so such functions are listed in LOADED."""
     refuse(
         f"{name_of(path)}:{node.lineno}: {node.attr} is to be listed in LOADED"

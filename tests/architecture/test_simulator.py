@@ -93,7 +93,7 @@ def everything_changed() -> list[Change]:
 
 
 @pytest.mark.parametrize("change", everything_changed(), ids=lambda change: f"{change[0].__name__}.{change[1]}")
-def test_what_a_run_changes_is_a_limit_or_a_function_that_decides_nothing(change: Change) -> None:
+def test_a_simulation_changes_only_limits_and_the_listed_functions(change: Change) -> None:
     module, name, value = change
     before = getattr(module, name)
     if name in REPLACED:
@@ -104,12 +104,14 @@ def test_what_a_run_changes_is_a_limit_or_a_function_that_decides_nothing(change
     assert name.isupper()
 
 
-def test_each_function_that_is_said_to_be_replaced_is() -> None:
+def test_the_replaced_functions_are_exactly_the_listed_ones() -> None:
     assert {name for _, name, value in everything_changed() if callable(value)} == {*REPLACED}
 
 
 @pytest.mark.parametrize("decode", [journal.decode, envelope._read_suffix])
-def test_what_is_remembered_is_what_the_product_says(decode: Callable[[bytes], object]) -> None:
+def test_a_remembering_decoder_returns_the_same_results_and_errors_as_the_product(
+    decode: Callable[[bytes], object],
+) -> None:
     """Errors must be equal, too."""
     remembered = remembering(decode)
     commit = journal.encode_commit(journal.Commit(1, bytes(16), 1, bytes(32), 7, journal.CommitOperations()))

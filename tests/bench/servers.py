@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack, StackSettings
 
 KAFKA_VARIABLE: Final = "KONVERSE_TEST_KAFKA"
 REDIS_VARIABLE: Final = "KONVERSE_TEST_REDIS"

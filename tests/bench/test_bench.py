@@ -179,7 +179,7 @@ def test_the_file_has_a_record_for_each_row_with_the_command_that_repeats_it(tmp
     }
 
 
-def test_what_does_not_hold_is_told_with_its_reason_and_its_command() -> None:
+def test_a_failed_bound_is_reported_with_its_reason_and_its_command() -> None:
     (told,) = report.problems([judged([90] * 3, [100] * 3), judged([80] * 3, [100] * 3)])
     assert "ratio >= 0.85 does not hold. Numbering, remembering" in told
     assert told.endswith("-m tests.bench --only send-100")
@@ -202,12 +202,12 @@ def test_an_unwritten_function_says_so_across_processes() -> None:
         fresh(unwritten, NOWHERE, LOAD)
 
 
-def test_a_failing_process_is_told_by_its_last_words() -> None:
+def test_the_error_for_a_failing_process_contains_its_last_output() -> None:
     with pytest.raises(RunFailed, match=r"failing ended with 1:(.|\n)*ValueError: no leader for partition 3"):
         fresh(failing, NOWHERE, LOAD)
 
 
-def test_what_was_built_counts_as_growth_and_what_was_dropped_does_not() -> None:
+def test_resident_growth_counts_kept_objects_but_not_freed_ones() -> None:
     each_bytes, count = 2_000, 20_000
 
     def build() -> list[bytes]:

@@ -19,7 +19,7 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
-from konverse.bridge.verifier.reading import PartitionReader, Verification, Views, measure, shorten
+from konverse.bridge.verifier.reading import LogPart, PartitionReader, Verification, Views, measure, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
@@ -182,11 +182,9 @@ class _Noting(PartitionReader):
         self.places: dict[tuple[str, int], Address] = {}
         self.bodies: dict[BounceId, tuple[str, ...]] = {}
 
-    def _read(
-        self, topic: str, partition: int, start: int, end: int, progress: Callable[[int], None]
-    ) -> Iterator[Record]:
-        address = self.places.get((topic, partition))
-        for record in super()._read(topic, partition, start, end, progress):
+    def _read(self, part: LogPart, progress: Callable[[int], None], log: LogReader | None = None) -> Iterator[Record]:
+        address = self.places.get((part.topic, part.partition))
+        for record in super()._read(part, progress, log):
             if address is not None:
                 self.bodies.update(bodies_in(address, [shorten(record)]))
             yield record

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from konverse.deploy import LocalStack, StackSettings
 from konverse.deploy.host.ports import HOST, free_port
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
 
 from .proxy import Proxy
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
 from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.bridge.verifier.fold.state import Heard, Side
+from konverse.bridge.verifier.fold.state import AcceptedRecord, Side
 from konverse.bridge.verifier.reading import digest
 from konverse.bridge.verifier.records import LogRecord
 from konverse.schemas.errors import MalformedRecord
@@ -175,6 +175,6 @@ def _talks(parts: list[tuple[str, Side, bool]]) -> Iterator[Talk]:
         talk.facts = side.facts if living else None
 
 
-def _word(heard: Heard) -> Word:
+def _word(heard: AcceptedRecord) -> Word:
     ends = heard.kind is not Kind.MESSAGE
     return Word("" if ends else heard.body.hex(), ends)

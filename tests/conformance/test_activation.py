@@ -130,7 +130,7 @@ def test_196_of_one_conversation_one_reader_handles_at_a_time(broker: Broker) ->
     assert [body for _, body in handler.handled] == sent
 
 
-def test_202_what_fails_goes_to_the_log_and_what_is_returned_is_ignored(
+def test_202_a_handlers_failure_is_logged_and_its_return_value_is_ignored(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = threading.Event()

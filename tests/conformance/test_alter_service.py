@@ -60,7 +60,7 @@ def lives(reader: Reader, *dialogs: Dialog, role: Role = Role.TARGET) -> bool:
     return all(state_of(reader, role, dialog) for dialog in dialogs)
 
 
-def test_019_what_waits_is_received_on_the_new_queue_in_order(broker: Broker, later: str) -> None:
+def test_019_queued_messages_are_received_on_the_new_queue_in_order(broker: Broker, later: str) -> None:
     with broker.reader("Orders") as orders:
         dialogs = [sent(broker, b"0", b"1"), sent(broker, b"0", b"1"), sent(broker)]
         first = orders.receive(dialog=dialogs[0].id, timeout=DEADLINE_S)
@@ -80,14 +80,16 @@ def test_019_what_waits_is_received_on_the_new_queue_in_order(broker: Broker, la
     }  # fmt: skip
 
 
-def test_019_a_queue_that_nobody_reads_is_looked_after_by_who_reads_the_new_one(broker: Broker, later: str) -> None:
+def test_019_readers_of_the_new_queue_also_serve_an_old_queue_without_readers(broker: Broker, later: str) -> None:
     dialogs = [sent(broker, b"%d" % number, b"more") for number in range(4)]
     broker.admin.alter_service(ORDER_SERVICE, queue=later)
     got = by_dialog(receive(broker, later, 8))
     assert got == {dialog.id.bytes: [b"%d" % number, b"more"] for number, dialog in enumerate(dialogs)}
 
 
-def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(broker: Broker, later: str) -> None:
+def test_019_a_dialog_continues_after_the_move_and_the_old_queue_can_be_dropped_when_it_is_over(
+    broker: Broker, later: str
+) -> None:
     """And 22: DROP QUEUE is refused until all conversations that began on the queue are over, wherever they are."""
     dialog = sent(broker, b"question")
     broker.admin.alter_service(ORDER_SERVICE, queue=later)
@@ -109,7 +111,7 @@ def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(
     with broker.reader(later) as reader, broker.reader("Shop") as shop:
         with pumped(reader, shop):
             until(lambda: state_of(reader, Role.TARGET, dialog) == "DI", "the end has come")
-            with pytest.raises(StillUsed, match="1 that moved to other queues"):
+            with pytest.raises(StillUsed, match="1 open conversation that moved to other queues"):
                 broker.admin.drop_queue("Orders")
         handled = reader.receive(dialog=dialog.id, timeout=DEADLINE_S)
         assert handled is not None
@@ -261,7 +263,7 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
     assert altered.value.number == 8468
 
 
-def test_079_what_cannot_follow_its_service_is_received_where_it_is(
+def test_079_a_conversation_that_cannot_move_is_received_on_the_old_queue(
     broker: Broker, later: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With and without a WHERE, including messages that arrive while it waits."""
@@ -281,7 +283,7 @@ def test_079_what_cannot_follow_its_service_is_received_where_it_is(
                 assert [message.body for message in transaction] == [body]
 
 
-def test_018_a_service_is_not_moved_to_where_it_is(broker: Broker, later: str) -> None:
+def test_018_moving_a_service_to_its_own_queue_is_refused(broker: Broker, later: str) -> None:
     """Nor to a queue that does not exist."""
     with pytest.raises(NothingChanged) as unchanged:
         broker.admin.alter_service(ORDER_SERVICE, queue="Orders")

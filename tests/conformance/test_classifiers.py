@@ -44,10 +44,12 @@ def test_230_the_samples_classifier_reads_the_service_in_the_message(broker: Bro
     [
         (named("//nowhere"), "There is no service '//nowhere'."),
         (b"<message/>", "The body has no element /message/toServiceName."),
-        (b"<message", "The body is no XML document: "),
+        (b"<message", "The body is not an XML document: "),
     ],
 )
-def test_232_what_names_no_service_ends_its_dialog_with_error_1(broker: Broker, body: bytes, reason: str) -> None:
+def test_232_a_body_that_names_no_service_ends_its_dialog_with_error_1(
+    broker: Broker, body: bytes, reason: str
+) -> None:
     open_regions(broker)
     dialog = sent(broker, body)
     assert route(broker) == Routed(rejected=1)

@@ -177,7 +177,7 @@ def replay(servers: Servers, broker: Broker, dialog: Dialog) -> None:
     assert len(firsts(servers, broker, dialog)) == 2
 
 
-def test_121_a_replay_of_the_first_message_brings_nothing_back_to_life(servers: Servers, broker: Broker) -> None:
+def test_121_a_replay_of_the_first_message_creates_no_endpoint(servers: Servers, broker: Broker) -> None:
     """The original warns of this. Here the writer and counter identify a message, whatever has ended since."""
     dialog = sent(broker, b"0")
     cleaned(broker, "Orders")
@@ -203,7 +203,9 @@ def ended(broker: Broker, *bodies: bytes) -> Dialog:
     return dialog
 
 
-def test_125_a_closed_target_is_gone_at_once_and_its_messages_stay_known(servers: Servers, broker: Broker) -> None:
+def test_125_a_closed_target_is_removed_at_once_and_a_replay_of_its_message_is_ignored(
+    servers: Servers, broker: Broker
+) -> None:
     """Deviates: the target is not kept for 30 minutes; a replay of message 0 is recognised by its writer, for ever."""
     dialog = ended(broker, b"0")
     with broker.reader("Orders", timeout=1) as orders:
@@ -213,7 +215,7 @@ def test_125_a_closed_target_is_gone_at_once_and_its_messages_stay_known(servers
     assert drain(broker, "Orders") == []
 
 
-def test_126_a_target_that_was_fired_and_forgotten_is_gone_when_it_ends(broker: Broker) -> None:
+def test_126_a_target_of_fire_and_forget_is_removed_when_it_ends(broker: Broker) -> None:
     """Deviates: the target does not stay until 30 minutes after its lifetime."""
     ended(broker, b"0", b"1")
     with broker.reader("Orders", timeout=1) as orders:

@@ -90,7 +90,7 @@ def test_012_a_type_twice_in_a_contract_is_refused(broker: Broker) -> None:
     assert refused.value.number == 8403
 
 
-def test_014_a_contract_that_a_service_lists_and_a_type_that_a_contract_has_are_not_dropped(broker: Broker) -> None:
+def test_014_a_contract_listed_by_a_service_and_a_type_in_a_contract_cannot_be_dropped(broker: Broker) -> None:
     """And 21: DROP SERVICE is refused while a broker priority names it."""
     broker.admin.create_broker_priority("first", contract=ORDERING, local_service=ORDER_SERVICE)
     with pytest.raises(StillUsed, match=ORDER_SERVICE):
@@ -135,7 +135,7 @@ def test_015_the_conversations_of_a_dropped_contract_fail(broker: Broker) -> Non
     assert [read_error(error.body)[0] for error in (at_home, at_target[0])] == [-8487, -8487]
 
 
-def test_015_a_message_behind_the_drop_of_its_contract_fails_too(
+def test_015_a_message_sent_after_the_drop_of_its_contract_fails(
     servers: Servers, database: str, broker: Broker
 ) -> None:
     """It may be received before its owner has read the catalog. And 132: or later, without the contract (-8425)."""
@@ -153,7 +153,7 @@ def test_015_a_message_behind_the_drop_of_its_contract_fails_too(
     assert (error.type, read_error(error.body)[0] in {-8425, -8487}) == (ERROR, True)
 
 
-def test_018_a_contract_twice_in_a_service_is_refused_and_so_is_a_change_that_changes_nothing(broker: Broker) -> None:
+def test_018_a_contract_listed_twice_and_a_change_without_effect_are_refused(broker: Broker) -> None:
     with pytest.raises(ContractTwice) as refused:
         broker.admin.create_service("//sales/Echo", queue="Orders", contracts=[ORDERING, ORDERING])
     assert refused.value.number == 8404
@@ -191,12 +191,10 @@ def test_020_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an
     (left,) = receive(broker, "Orders", 1)
     assert left.dialog.id == other.id
     with pytest.raises(ServiceNotFound):
-        begin(broker)
-    with pytest.raises(ServiceNotFound):
         broker.admin.drop_service(ORDER_SERVICE)
 
 
-def test_020_what_comes_for_a_service_that_is_gone_gets_the_same_error(broker: Broker) -> None:
+def test_020_a_message_for_a_dropped_service_gets_the_same_error(broker: Broker) -> None:
     dialog = begin(broker)
     broker.admin.drop_service(ORDER_SERVICE)
     dialog.send(ORDER, b"too late")
@@ -207,7 +205,7 @@ def test_020_what_comes_for_a_service_that_is_gone_gets_the_same_error(broker: B
     assert drain(broker, "Orders") == []
 
 
-def test_022_what_nobody_has_looked_at_keeps_a_queue(broker: Broker) -> None:
+def test_022_a_queue_with_messages_that_no_owner_has_ingested_is_not_dropped(broker: Broker) -> None:
     begin(broker).send(ORDER, b"nobody has looked")
     broker.flush()
     broker.admin.drop_service(ORDER_SERVICE)
@@ -223,7 +221,7 @@ def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, 
         broker.admin.drop_queue("Orders")
     assert len(receive(broker, "Orders", 1)) == 1
     broker.admin.drop_service(ORDER_SERVICE)
-    with pytest.raises(StillUsed, match="has 1 conversations not over on both sides"):
+    with pytest.raises(StillUsed, match="still has 1 open conversation,"):
         broker.admin.drop_queue("Orders")
     with broker.reader("Orders") as orders, pumped(orders):
         handle(broker, "Shop", lambda transaction: transaction.end(transaction.dialog))
@@ -244,7 +242,7 @@ def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, 
     assert [message.body for message in receive(broker, "Orders", 1)] == [b"of the second queue"]
 
 
-def test_023_a_queue_is_on_keeps_nothing_and_minds_poison_unless_it_is_said(broker: Broker) -> None:
+def test_023_a_queue_is_on_without_retention_and_with_poison_handling_by_default(broker: Broker) -> None:
     """In part: RETENTION ON and POISON_MESSAGE_HANDLING OFF are not supported yet and refused."""
     made = broker.admin.create_queue("Plain")
     assert (made.status, made.retention, made.poison_message_handling) == (True, False, True)
@@ -264,7 +262,7 @@ def test_023_a_queue_is_on_keeps_nothing_and_minds_poison_unless_it_is_said(brok
         broker.admin.alter_queue("Other", status=True)
 
 
-def test_026_two_services_share_a_queue_and_a_message_tells_which_is_meant(broker: Broker) -> None:
+def test_026_two_services_share_a_queue_and_each_message_names_its_service(broker: Broker) -> None:
     broker.admin.create_service("//sales/Returns", queue="Orders", contracts=[ORDERING])
     begin(broker).send(ORDER, b"bought")
     broker.begin_dialog(SHOP_SERVICE, "//sales/Returns", ORDERING).send(ORDER, b"brought back")
@@ -279,7 +277,7 @@ def test_027_the_name_of_a_queue_does_not_begin_like_a_temporary_object(broker: 
     broker.admin.create_queue("Orders#2")
 
 
-def test_022_what_is_left_of_a_queue_is_deleted_by_another_call(
+def test_022_dropping_a_queue_again_deletes_the_topics_left_by_a_failed_drop(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka was away when the queue was dropped, so its topics were not deleted."""

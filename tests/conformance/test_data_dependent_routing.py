@@ -150,7 +150,7 @@ def test_233_the_initiator_is_redirected_and_talks_to_the_resolved_service_direc
     assert drain(regions, "Orders") == []
 
 
-def test_230_nothing_of_a_step_is_left_when_it_is_rolled_back(regions: Broker) -> None:
+def test_230_a_routing_step_that_is_rolled_back_has_no_effect(regions: Broker) -> None:
     sent(regions, b"north 1")
     router, classifier = Router(), Classifier()
     with regions.reader("Orders", timeout=1.0) as reader:
@@ -196,7 +196,7 @@ def test_231_a_routing_service_passes_ends_and_errors_on(regions: Broker) -> Non
     assert origin_of(read_error(error.body)[1]) == ErrorOrigin(SOUTH, 404, "not in the south")
 
 
-def test_232_a_routing_service_ends_what_it_cannot_resolve_with_error_1(regions: Broker) -> None:
+def test_232_a_routing_service_ends_the_dialog_of_an_unresolvable_message_with_error_1(regions: Broker) -> None:
     router = regions.router(ORDER_SERVICE)(by_word)
     dialog = sent(regions, b"nowhere")
     router.run(timeout=1.0)

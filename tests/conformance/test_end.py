@@ -41,7 +41,7 @@ def types(messages: list[Message]) -> list[str]:
     return [message.type for message in messages]
 
 
-def test_105_an_end_is_told_to_the_peer_which_is_disconnected_inbound_then(broker: Broker) -> None:
+def test_105_an_end_reaches_the_peer_which_becomes_disconnected_inbound(broker: Broker) -> None:
     dialog = sent(broker, b"0")
     end_at_target(broker)
     with broker.reader("Orders", timeout=1) as orders:
@@ -61,7 +61,7 @@ def test_106_the_end_comes_after_all_earlier_messages(broker: Broker) -> None:
     assert types(taken) == [ORDER] * 20 + [END_DIALOG]
 
 
-def test_107_what_remains_can_be_received_although_the_peer_has_ended(broker: Broker) -> None:
+def test_107_remaining_messages_can_be_received_after_the_peer_has_ended(broker: Broker) -> None:
     """And 108: the end of the disconnected side sends nothing, and closes."""
     dialog = sent(broker, b"0", b"1", b"2")
     dialog.end()
@@ -96,7 +96,7 @@ def test_108_an_end_after_the_peers_sends_nothing_and_closes(broker: Broker) -> 
     assert drain(broker, "Orders") == []
 
 
-def test_109_an_end_removes_what_that_side_has_not_read(broker: Broker) -> None:
+def test_109_an_end_removes_the_unread_messages_of_its_side(broker: Broker) -> None:
     sent(broker, b"0", b"1", b"2")
     with broker.reader("Orders", max_messages=1) as reader:
         fill(reader, 3)
@@ -107,7 +107,7 @@ def test_109_an_end_removes_what_that_side_has_not_read(broker: Broker) -> None:
     assert drain(broker, "Orders") == []
 
 
-def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: Broker) -> None:
+def test_110_messages_for_a_side_that_has_ended_are_discarded_silently(broker: Broker) -> None:
     """A sender whose peer is gone gets Error -8462: see 121."""
     dialog = sent(broker, b"0")
     end_at_target(broker)
@@ -162,7 +162,7 @@ def test_113_the_peer_receives_code_and_description_and_is_in_error(broker: Brok
         assert transaction.dialog.state.code == "ER"
 
 
-def test_114_an_error_after_the_peer_has_ended_is_told_to_nobody(broker: Broker) -> None:
+def test_114_an_error_after_the_end_of_the_peer_is_not_sent(broker: Broker) -> None:
     sent(broker, b"0")
     end_at_target(broker)
     with broker.reader("Shop") as shop:
@@ -218,7 +218,7 @@ def test_118_a_second_end_fails(broker: Broker) -> None:
         assert second.value.number == 8427
 
 
-def test_118_an_end_in_a_transaction_behind_one_outside_of_it_fails(broker: Broker) -> None:
+def test_118_an_end_in_a_transaction_after_a_direct_end_fails(broker: Broker) -> None:
     dialog = sent(broker, b"0")
     dialog.end()
     with broker.transaction() as staged, pytest.raises(ConversationEnded, match="ended already") as second:

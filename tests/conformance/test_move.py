@@ -33,7 +33,7 @@ def group_of(transaction: Transaction) -> uuid.UUID:
     return uuid.UUID(bytes=transaction.dialog.group_id)
 
 
-def test_085_two_groups_of_a_transaction_are_two_and_locked(broker: Broker) -> None:
+def test_085_a_transaction_holds_two_groups_and_locks_both(broker: Broker) -> None:
     """Deviates: further groups can only come from the partition of the transaction."""
     one, two = sent(broker, b"1"), sent(broker, b"2")
     with broker.reader("Orders") as reader:
@@ -48,7 +48,7 @@ def test_085_two_groups_of_a_transaction_are_two_and_locked(broker: Broker) -> N
                     assert pool.submit(reader.receive, group=group_of(transaction), timeout=1.0).result() is None
 
 
-def test_085_what_is_done_in_several_groups_is_committed_together_or_not_at_all(broker: Broker) -> None:
+def test_085_work_on_several_groups_is_committed_together_or_not_at_all(broker: Broker) -> None:
     dialogs = {sent(broker, b"1").id, sent(broker, b"2").id}
     failures: list[int] = []
 
@@ -71,7 +71,7 @@ def test_085_what_is_done_in_several_groups_is_committed_together_or_not_at_all(
     assert [message.body for message in receipts] == [b"1", b"1"]
 
 
-def test_088_what_is_queued_and_what_comes_later_is_received_with_the_new_group(broker: Broker) -> None:
+def test_088_queued_and_later_messages_are_received_with_the_new_group(broker: Broker) -> None:
     one, two = sent(broker, b"1"), sent(broker, b"2", b"3")
     with broker.reader("Orders") as reader:
         fill(reader, 3)

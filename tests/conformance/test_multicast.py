@@ -45,7 +45,7 @@ def received(broker: Broker, dialogs: list[Dialog], queue: str) -> list[int]:
     return [counts[dialog.id] for dialog in dialogs]
 
 
-def test_234_subscribers_who_began_their_dialogs_get_an_article_once_that_has_their_tag(
+def test_234_subscribers_that_began_their_dialogs_get_an_article_with_their_tag_once(
     broker: Broker, publisher: Publisher
 ) -> None:
     dialogs = subscribe(broker)
@@ -55,7 +55,7 @@ def test_234_subscribers_who_began_their_dialogs_get_an_article_once_that_has_th
     assert received(broker, dialogs, "Subscribers") == COUNTS
 
 
-def test_234_an_article_goes_to_all_who_want_it_or_to_nobody(broker: Broker, publisher: Publisher) -> None:
+def test_234_an_article_is_sent_to_all_its_subscribers_or_to_none(broker: Broker, publisher: Publisher) -> None:
     dialogs = subscribe(broker)
     work(broker, publisher)
     publish(broker, ARTICLE)
@@ -76,7 +76,7 @@ def test_234_an_article_goes_to_all_who_want_it_or_to_nobody(broker: Broker, pub
     assert received(broker, dialogs, "Subscribers") == COUNTS
 
 
-def test_234_who_has_begun_the_dialogs_sends_to_those_who_want_it_at_once(broker: Broker) -> None:
+def test_234_a_publisher_that_began_the_dialogs_sends_to_all_interested_subscribers_at_once(broker: Broker) -> None:
     dialogs = [begin(broker) for _ in TAGS]
     wanted = [dialog for dialog, tag in zip(dialogs, TAGS, strict=True) if tag in ("%", "A", "B", "C")]
     broker.send(wanted, ORDER, ARTICLE)

@@ -57,7 +57,7 @@ def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
         begin(broker).send(ORDER.lower())
 
 
-def test_010_a_message_shows_what_its_type_says_of_bodies(broker: Broker) -> None:
+def test_010_a_message_shows_the_validation_of_its_type(broker: Broker) -> None:
     dialog = begin(broker)
     for name, validation in ((ORDER, "EMPTY"), (NOTE, "WELL_FORMED_XML")):
         broker.admin.alter_message_type(name, validation)
@@ -131,7 +131,7 @@ def rejected(broker: Broker, message_type: str, body: bytes, *others: bytes) -> 
     ]
 
 
-def test_003_a_body_of_a_type_that_has_none_is_rejected_at_the_receiver(broker: Broker) -> None:
+def test_003_a_message_with_a_body_of_an_empty_type_is_rejected_at_the_receiver(broker: Broker) -> None:
     broker.admin.create_message_type("ping", "EMPTY")
     assert rejected(broker, "ping", b"", b"a body", b"") == ([b""], [-8430])
 
@@ -180,7 +180,7 @@ def test_131_the_error_names_the_parsers_reason_the_conversation_the_role_and_th
 
 
 @pytest.mark.parametrize("way", ["direct", "transaction", "several", "handler"])
-def test_004_all_ways_of_sending_are_judged_alike(broker: Broker, way: str) -> None:
+def test_004_validation_does_not_depend_on_the_way_of_sending(broker: Broker, way: str) -> None:
     """A missing body, an empty one, byte order marks and encodings; the last one is broken."""
     broker.admin.create_message_type("document", "WELL_FORMED_XML")
     broker.admin.create_contract("both", {ORDER: "INITIATOR", "document": "ANY"})
@@ -221,7 +221,7 @@ def test_004_broken_xml_that_comes_first_leaves_nothing_at_the_target(broker: Br
     assert rejected(broker, "document", b"<order", b"<order/>") == ([], [-9615])
 
 
-def test_004_what_an_initiator_receives_is_validated_there(broker: Broker) -> None:
+def test_004_replies_are_validated_at_the_initiator(broker: Broker) -> None:
     broker.admin.create_message_type("answer", "WELL_FORMED_XML")
     broker.admin.create_contract("asking", {ORDER: "INITIATOR", "answer": "TARGET"})
     broker.admin.create_service("answering", queue="Orders", contracts=["asking"])
@@ -264,7 +264,7 @@ def test_006_the_receiver_alone_validates(broker: Broker) -> None:
     assert [message.body for message in receive(broker, "Orders", 1)] == [b"no document"]
 
 
-def test_007_what_is_queued_stays_when_its_type_is_altered(broker: Broker) -> None:
+def test_007_a_queued_message_stays_when_its_type_is_altered(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"no document")
     broker.flush()

@@ -16,8 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.errors import OutcomeUnknown, StackError
 from tests.kit.servers import missing
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, receive, until
@@ -46,7 +45,9 @@ def rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> 
     return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", operation, permission)
 
 
-def test_135_what_may_not_be_sent_waits_at_its_sender_and_says_why(guarded: tuple[Broker, AdminClient]) -> None:
+def test_135_a_message_without_permission_waits_at_its_sender_with_the_reason(
+    guarded: tuple[Broker, AdminClient],
+) -> None:
     """Deviates: Kafka's ACLs control writing to a queue's topic; refused messages wait at the sender, with no Error."""
     broker, admin = guarded
     topic = queue_of(broker, "Orders").topic

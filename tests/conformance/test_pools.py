@@ -92,18 +92,20 @@ def test_226_timer_end_of_stream_end_end_dialog_end_and_no_endpoint_is_left(
     assert [one.rpartition("/")[2] for one in story] == ["Order", "DialogTimer", "EndOfStream", "EndDialog"]
 
 
-def test_227_under_concurrent_sends_no_message_follows_end_of_stream_and_nobody_waits_for_ever(stream: Broker) -> None:
+def test_227_under_concurrent_sends_no_message_follows_end_of_stream_and_no_sender_blocks_forever(
+    stream: Broker,
+) -> None:
     with taking(stream, Taker()) as taker:
         with pool_of(stream, size=1, max_messages=2, max_age=0.2) as pool, ThreadPoolExecutor(4) as threads:
             for done in [threads.submit(lambda: [pool.send(ORDER, b"") for _ in range(250)]) for _ in range(4)]:
                 done.result(60)
         until(lambda: len(taker.bodies) == 1_000, "all are received")
+        until(lambda: len(taker.finished) == pool.statistics.begun, "the target has learned of each end")
         assert not taker.behind
-        assert len(taker.finished) == pool.statistics.begun
 
 
 @pytest.mark.parametrize(("code", "again"), [(RESENT[2], True), (4711, False)])
-def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_four_codes_alone(
+def test_228_unacknowledged_messages_are_resent_in_order_with_their_types_for_four_codes_only(
     stream: Broker, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
 ) -> None:
     assert RESENT == (-8489, -8462, -9719, -28052)
@@ -139,7 +141,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
         assert pool.statistics[2:5] == ((1, 6, 0) if again else (1, 0, 6))
 
 
-def test_229_what_an_ended_dialog_did_not_deliver_is_taken_before_its_end(stream: Broker) -> None:
+def test_229_a_pool_takes_the_undelivered_messages_of_an_ended_dialog_before_it_ends_the_dialog(stream: Broker) -> None:
     """The target's end bounces waiting messages. The pool ends after all came back, and nothing stays behind."""
     sent = [b"%d" % number for number in range(6)]
     with pool_of(stream, read=False) as pool:

@@ -94,7 +94,7 @@ def test_216_an_initiator_keeps_the_priority_of_its_begin(ranked: Broker) -> Non
     assert found == {level: [level] * len(ones) for level, ones in dialogs.items()}
 
 
-def test_217_the_nearest_of_the_priorities_that_match_counts(ranked: Broker) -> None:
+def test_217_the_most_specific_of_the_matching_priorities_applies(ranked: Broker) -> None:
     ranked.admin.create_broker_priority("orders", contract=ORDERING, local_service=ORDER_SERVICE, level=8)
     ranked.admin.create_broker_priority("from the shop", remote_service=SHOP_SERVICE, level=3)
     ranked.admin.create_broker_priority("whatever", level=6)

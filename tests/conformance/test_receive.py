@@ -26,7 +26,7 @@ def test_064_a_transaction_has_messages_of_one_group_only(broker: Broker) -> Non
                 assert len({message.dialog.group_id for message in transaction}) == 1
 
 
-def test_065_it_has_all_that_is_ready_or_top_n(broker: Broker) -> None:
+def test_065_a_transaction_receives_all_ready_messages_or_top_n(broker: Broker) -> None:
     send_orders(broker, dialogs=1, messages=5)
     with broker.reader("Orders", timeout=2, max_messages=2) as reader:
         fill(reader, 5)
@@ -99,7 +99,7 @@ def test_071_groups_that_a_transaction_has_are_passed_over(broker: Broker) -> No
             assert next(turns, None) is None, "both groups were taken"
 
 
-def test_074_what_was_committed_is_gone_and_what_was_rolled_back_waits_as_before(broker: Broker) -> None:
+def test_074_committed_messages_are_gone_and_rolled_back_messages_wait_as_before(broker: Broker) -> None:
     send_orders(broker, dialogs=1, messages=3)
     seen = []
     with broker.reader("Orders", timeout=3) as reader:

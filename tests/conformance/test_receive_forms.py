@@ -37,7 +37,7 @@ def test_080_receive_has_one_form(broker: Broker) -> None:
             assert all(isinstance(row, tuple) for row in rows)
 
 
-def test_082_what_is_not_complete_or_out_of_order_is_not_received(broker: Broker, servers: Servers) -> None:
+def test_082_messages_of_an_incomplete_or_unordered_batch_are_not_received(broker: Broker, servers: Servers) -> None:
     """Rows of a batch query are complete and in order once their batch is decided."""
     orders, shop = queue_of(broker, "Orders").address(0), queue_of(broker, "Shop").address(0)
     query, conversation = uuid.uuid4().bytes, uuid.uuid4().bytes

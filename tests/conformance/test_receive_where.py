@@ -107,7 +107,7 @@ def test_036_a_group_with_an_unused_id_is_made_with_precisely_that_id(broker: Br
         begin(broker, group=group, related_to=dialogs[0])
 
 
-def test_070_without_a_timeout_it_waits_until_something_comes(broker: Broker) -> None:
+def test_070_a_receive_without_a_timeout_waits_for_a_message(broker: Broker) -> None:
     received: list[bytes] = []
     with broker.reader("Orders") as reader:
         waiting = threading.Thread(target=lambda: received.extend(bodies(next(iter(reader)))), daemon=True)
@@ -119,7 +119,7 @@ def test_070_without_a_timeout_it_waits_until_something_comes(broker: Broker) ->
     assert received == [b"at last"]
 
 
-def test_073_what_arrives_for_a_locked_group_is_read_by_who_has_it_in_the_same_transaction(broker: Broker) -> None:
+def test_073_a_transaction_receives_later_messages_of_its_locked_group(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
     broker.flush()
@@ -205,10 +205,10 @@ def test_075_processes_that_ask_at_once_each_get_their_own_answers(servers: Serv
             orders.close()
 
 
-def test_075_who_has_no_partition_is_told_so(
+def test_075_a_receive_by_a_reader_without_a_partition_fails(
     servers: Servers, database: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.reader.joining.JOIN_S", 0.5)
+    monkeypatch.setattr("konverse.bridge.reader.join_wait.JOIN_S", 0.5)
     with connected(servers.bootstrap, database) as late, broker.reader("Shop") as one, late.reader("Shop") as another:
         dialog = begin(late)
         deadline = time.monotonic() + 2
@@ -218,7 +218,7 @@ def test_075_who_has_no_partition_is_told_so(
         having, without = (one, another) if one.partitions else (another, one)
         with pumped(having):
             for timeout in (1, None):
-                with pytest.raises(NoPartition, match="'Shop' has 1 partitions, and other processes read them all"):
+                with pytest.raises(NoPartition, match="'Shop' has 1 partition, and other processes read every one"):
                     without.receive(dialog=dialog.id, timeout=timeout)
 
 
@@ -232,7 +232,7 @@ def test_076_an_unknown_dialog_or_group_and_one_of_another_queue_are_errors(brok
             with pytest.raises(DialogNotFound) as unknown:
                 reader.receive(timeout=0.1, **where)
             assert unknown.value.number == 8426
-        with pytest.raises(BadInput, match="or that of a group"):
+        with pytest.raises(BadInput, match="either a dialog id or a group id"):
             reader.receive(timeout=0)
         assert bodies(reader.receive(dialog=dialog.id, timeout=20)) == [b""]
 
@@ -250,7 +250,7 @@ def test_078_a_receive_that_waits_fails_when_its_queue_is_dropped(
                 waiting.result(DEADLINE_S)
 
 
-def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broker: Broker) -> None:
+def test_077_receive_from_a_disabled_queue_fails_and_the_reader_continues_when_it_is_enabled(broker: Broker) -> None:
     """And 152: messages that come meanwhile wait at the receiver's side, and the sender does not wait."""
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
@@ -273,7 +273,7 @@ def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broke
     assert received == [b"0", b"1"]
 
 
-def test_058_what_comes_for_a_queue_that_is_off_is_received_when_it_is_on(broker: Broker) -> None:
+def test_058_a_message_for_a_queue_that_is_off_is_received_when_the_queue_is_on(broker: Broker) -> None:
     """Deviates: the message waits in the target's own queue, not in a transmission queue, and has no status text."""
     broker.admin.alter_queue("Orders", status=False)
     begin(broker).send(ORDER, b"waits")
@@ -286,7 +286,7 @@ def test_058_what_comes_for_a_queue_that_is_off_is_received_when_it_is_on(broker
     assert [message.body for message in receive(broker, "Orders", 1)] == [b"waits"]
 
 
-def test_077_what_was_received_before_is_committed(broker: Broker) -> None:
+def test_077_messages_received_before_the_queue_was_off_are_committed(broker: Broker) -> None:
     begin(broker).send(ORDER, b"taken")
     broker.flush()
     with broker.reader("Orders") as reader:

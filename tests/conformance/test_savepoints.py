@@ -37,7 +37,7 @@ def test_213_a_savepoint_gives_the_message_back_and_keeps_the_lock(broker: Broke
     assert [message.body for message in receive(broker, "Shop", 1)] == [b"sent"]
 
 
-def test_213_nothing_of_what_was_done_behind_it_happens(broker: Broker) -> None:
+def test_213_operations_after_a_savepoint_have_no_effect_when_rolled_back(broker: Broker) -> None:
     begin(broker).send(ORDER)
     broker.flush()
 

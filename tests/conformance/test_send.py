@@ -62,7 +62,7 @@ def test_044_the_first_send_makes_a_conversation_converse(broker: Broker) -> Non
         assert reader.ask(0, states) == ["SO", "CO"]
 
 
-def test_045_without_a_type_it_is_default_which_the_contract_must_have(broker: Broker) -> None:
+def test_045_a_send_without_a_type_uses_default_which_the_contract_must_list(broker: Broker) -> None:
     with pytest.raises(NotInContract) as refused:
         begin(broker).send(body=b"of no type")
     assert refused.value.number == 8431
@@ -70,7 +70,7 @@ def test_045_without_a_type_it_is_default_which_the_contract_must_have(broker: B
     assert broker.begin_dialog(SHOP_SERVICE, "//sales/Anything").send(body=b"of the default type") == 0
 
 
-def test_046_a_type_outside_of_the_contract_and_one_that_nobody_knows_are_refused(broker: Broker) -> None:
+def test_046_a_type_outside_of_the_contract_and_an_unknown_type_are_refused(broker: Broker) -> None:
     broker.admin.create_message_type("//sales/Complaint")
     dialog = begin(broker)
     with pytest.raises(NotInContract) as outside:
@@ -81,7 +81,7 @@ def test_046_a_type_outside_of_the_contract_and_one_that_nobody_knows_are_refuse
     assert dialog.send(ORDER) == 0, "nothing was sent before"
 
 
-def test_047_each_side_sends_what_the_contract_lets_it(broker: Broker) -> None:
+def test_047_each_side_sends_only_message_types_that_the_contract_allows_it(broker: Broker) -> None:
     dialog = begin(broker)
     with pytest.raises(WrongDirection) as initiator:
         dialog.send(RECEIPT)
@@ -118,9 +118,7 @@ def test_048_a_body_may_be_omitted_or_empty_but_is_never_null(broker: Broker) ->
 
 @pytest.mark.parametrize("validation", ["NONE", "EMPTY", "WELL_FORMED_XML", "VALID_XML"])
 @pytest.mark.parametrize("way", ["dialog", "pool", "transaction"])
-def test_048_null_is_refused_whatever_the_validation_and_the_way_of_sending(
-    broker: Broker, validation: str, way: str
-) -> None:
+def test_048_null_is_refused_for_every_validation_and_way_of_sending(broker: Broker, validation: str, way: str) -> None:
     collection = "//sales/Orders" if validation == "VALID_XML" else ""
     if collection:
         broker.admin.create_xml_schema_collection(collection, [ORDER_XSD])
@@ -186,7 +184,7 @@ def test_052_nothing_is_sent_after_ones_own_end(broker: Broker) -> None:
     assert refused.value.number == 8429
 
 
-def test_053_what_a_transaction_sends_is_seen_when_it_commits_and_never_when_it_does_not(broker: Broker) -> None:
+def test_053_messages_of_a_transaction_are_visible_after_its_commit_and_never_after_a_rollback(broker: Broker) -> None:
     dialog = begin(broker)
     with broker.transaction() as transaction:
         transaction.send(dialog, ORDER, b"committed")
@@ -232,7 +230,7 @@ def test_056_transactions_on_one_dialog_come_one_after_the_other(broker: Broker)
     }
 
 
-def test_057_what_was_sent_is_in_the_target_queue_at_once(broker: Broker) -> None:
+def test_057_a_sent_message_is_in_the_target_queue_at_once(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"here")
     dialog.flush()

@@ -53,7 +53,7 @@ def codes(messages: list[Message]) -> list[int]:
 
 
 @pytest.mark.parametrize("hours", [-48, 48])
-def test_096_a_timer_counts_by_kafkas_clock_whatever_the_clients_shows(broker: Broker, hours: int) -> None:
+def test_096_a_timer_counts_by_kafkas_clock_and_not_by_the_clients(broker: Broker, hours: int) -> None:
     dialog = begin(broker)
     set_clock(broker, hours)
     with broker.reader("Shop") as shop:
@@ -69,7 +69,7 @@ def test_096_a_timer_counts_by_kafkas_clock_whatever_the_clients_shows(broker: B
 
 
 @pytest.mark.parametrize("hours", [-48, 48])
-def test_123_a_lifetime_counts_by_kafkas_clock_whatever_the_clients_shows(broker: Broker, hours: int) -> None:
+def test_123_a_lifetime_counts_by_kafkas_clock_and_not_by_the_clients(broker: Broker, hours: int) -> None:
     set_clock(broker, hours)
     before = time.monotonic()
     dialog = begin(broker, lifetime=2.0)
@@ -96,7 +96,7 @@ def test_096_a_timer_puts_one_empty_message_on_the_local_queue_when_it_is_due(br
     assert drain(broker, "Shop") == []
 
 
-def test_096_whoever_was_reminded_sends_on(broker: Broker) -> None:
+def test_096_a_dialog_can_send_after_its_timer_has_fired(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
     dialog.flush()
@@ -107,7 +107,7 @@ def test_096_whoever_was_reminded_sends_on(broker: Broker) -> None:
     assert [message.body for message in receive(broker, "Orders", 2)] == [b"0", b"1"]
 
 
-def test_097_the_far_side_never_sees_it(broker: Broker) -> None:
+def test_097_the_far_side_never_receives_the_dialog_timer(broker: Broker) -> None:
     send_orders(broker, dialogs=1, messages=1)
     handle(broker, "Orders", lambda transaction: transaction.set_timer(next(iter(transaction)).dialog, 0.01))
     assert types(receive(broker, "Orders", 1)) == [DIALOG_TIMER]
@@ -143,7 +143,7 @@ def test_099_each_side_has_its_own_timer(broker: Broker) -> None:
     ]
 
 
-def test_100_it_is_received_before_any_other_message_an_error_included(broker: Broker) -> None:
+def test_100_a_dialog_timer_is_received_before_any_other_message_including_an_error(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
     broker.flush()
@@ -259,7 +259,7 @@ def test_098_a_timer_that_is_cancelled_does_not_ring(broker: Broker) -> None:
     assert drain(broker, "Orders") == []
 
 
-def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there(
+def test_096_a_timer_survives_all_processes_and_fires_late_when_no_process_was_running(
     servers: Servers, broker: Broker, database: str
 ) -> None:
     dialog = begin(broker)
@@ -280,7 +280,7 @@ def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there
 
 
 @pytest.mark.parametrize("lifetime", [0, -1, 2**31, float("nan"), float("inf"), "x", True, timedelta(1)])
-def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: Any) -> None:
+def test_039_an_invalid_lifetime_is_refused(broker: Broker, lifetime: Any) -> None:
     """In part: LIFETIME NULL is no error (8406), because None means no LIFETIME."""
 
     def in_transaction() -> None:
@@ -306,7 +306,7 @@ def test_123_each_side_that_is_open_gets_an_error_when_the_lifetime_is_over(brok
         dialog.send(ORDER, b"late")
 
 
-def test_124_a_side_that_nobody_reads_gets_its_error_behind_the_end_of_its_peer(broker: Broker) -> None:
+def test_124_a_side_without_readers_gets_its_lifetime_error_after_the_end_of_its_peer(broker: Broker) -> None:
     dialog = begin(broker, lifetime=0.3)
     dialog.send(ORDER, b"0")
     broker.flush()
@@ -322,7 +322,7 @@ def test_124_a_side_that_nobody_reads_gets_its_error_behind_the_end_of_its_peer(
     assert {message.dialog.state.code for message in received} == {"ER"}
 
 
-def test_128_a_side_that_has_ended_goes_with_its_lifetime_and_without_a_message(broker: Broker) -> None:
+def test_128_a_side_that_has_ended_is_removed_without_a_message_when_its_lifetime_is_over(broker: Broker) -> None:
     """And 122: the other side stays in ER until it is ended."""
     dialog = begin(broker, lifetime=1.0)
     dialog.send(ORDER, b"0")

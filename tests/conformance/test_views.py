@@ -66,7 +66,7 @@ def test_008_every_database_has_the_default_and_the_system_types(broker: Broker)
     }
 
 
-def test_025_what_a_queue_holds_is_listed_and_stays(broker: Broker) -> None:
+def test_025_the_contents_of_a_queue_are_listed_without_being_consumed(broker: Broker) -> None:
     dialog = begin(broker)
     for body in (b"cup", b"pot"):
         dialog.send(ORDER, body)
@@ -85,13 +85,13 @@ def test_025_what_a_queue_holds_is_listed_and_stays(broker: Broker) -> None:
     assert list(broker.views.contents("Orders")) == []
 
 
-def test_031_until_something_is_sent_there_is_one_side(broker: Broker) -> None:
+def test_031_before_the_first_send_only_the_initiator_is_shown(broker: Broker) -> None:
     dialog = begin(broker)
     broker.flush()
     assert states(broker, dialog) == {True: "STARTED_OUTBOUND"}
 
 
-def test_041_a_side_is_told_by_conversation_and_role(broker: Broker) -> None:
+def test_041_a_side_is_identified_by_conversation_and_role(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER)
     broker.flush()
@@ -106,7 +106,7 @@ def test_041_a_side_is_told_by_conversation_and_role(broker: Broker) -> None:
     assert {contracts[row.service_contract_id] for row in rows} == {ORDERING}
 
 
-def test_057_what_was_sent_is_in_the_target_queue_and_waits_in_no_other(broker: Broker) -> None:
+def test_057_a_sent_message_is_in_the_target_queue_and_not_in_the_transmission_queue(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"here")
     broker.flush()
@@ -161,7 +161,7 @@ def test_105_an_end_is_seen_on_both_sides(broker: Broker) -> None:
     assert states(broker, dialog) == {True: "DISCONNECTED_INBOUND", False: "DISCONNECTED_OUTBOUND"}
 
 
-def test_113_an_error_is_seen_with_its_state_and_what_it_overtakes(broker: Broker) -> None:
+def test_113_views_show_an_error_with_its_state_and_the_unreceived_message_it_overtakes(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER)
     broker.flush()
@@ -185,7 +185,9 @@ def test_113_an_error_is_seen_with_its_state_and_what_it_overtakes(broker: Broke
     assert states(broker, dialog)[True] == "ERROR"
 
 
-def test_150_what_kafka_refuses_shows_the_failure_and_empty_is_success(servers: Servers, broker: Broker) -> None:
+def test_150_a_message_refused_by_kafka_shows_the_failure_and_an_empty_status_means_success(
+    servers: Servers, broker: Broker
+) -> None:
     """And 151: the message is there until Kafka takes it."""
     dialog, other = begin(broker), begin(broker)
     dialog.send(ORDER, b"small")
@@ -205,7 +207,7 @@ def test_150_what_kafka_refuses_shows_the_failure_and_empty_is_success(servers: 
     assert [len(row.message_body) for row in broker.views.contents("Orders")] == [5, 5_000]
 
 
-def test_150_what_does_not_leave_says_why(broker: Broker) -> None:
+def test_150_a_message_that_cannot_leave_shows_the_reason(broker: Broker) -> None:
     """And 151: once all messages have arrived, the view is empty."""
     dialog = begin(broker)
     dialog.send(ORDER)
@@ -223,9 +225,7 @@ def test_150_what_does_not_leave_says_why(broker: Broker) -> None:
     assert [row.message_type_name for row in broker.views.contents("Orders")] == [ORDER, END_DIALOG]
 
 
-def test_150_what_a_transaction_sends_waits_for_whoever_transmits(
-    servers: Servers, database: str, instance: str
-) -> None:
+def test_150_messages_of_a_transaction_wait_for_a_transmitter(servers: Servers, database: str, instance: str) -> None:
     """And 151: it is there until the message is in its queue."""
     with connected(servers.bootstrap, database, instance=instance, transmit=False) as client:
         open_shop(client)

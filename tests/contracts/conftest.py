@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy import StackSettings
 
 from .simulated import Simulated
 from .stand import Stand

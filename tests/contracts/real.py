@@ -23,7 +23,7 @@ from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack
 from konverse.dialog.owner.events import Appended
 from konverse.dialog.session.rotation import AgeWatch
 from konverse.dialog.session.session import Session
@@ -253,7 +253,7 @@ class Real:
         found = self._queue(queue)
         judge = JournalJudge((found.incarnation, found.data_topic_id, found.journal_topic_id))
         for record in read_raw(self._bootstrap, journal_topic(found.topic), 0):
-            judge.hear(Record(record.offset, None, record.value, 0))
+            judge.judge(Record(record.offset, None, record.value, 0))
         return len(judge.claims) - self._readers[queue]
 
     def answer(self, body: bytes, *, fails: bool, queue: int = ORDERS) -> None:

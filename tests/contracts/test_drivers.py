@@ -69,7 +69,7 @@ def test_an_end_leaves_when_everything_before_it_counts(stand: Stand) -> None:
 # ------------------------------------------------------------------------------------------------ renewal, take-over
 
 
-def test_where_everything_counts_a_new_id_goes_on_at_once(stand: Stand) -> None:
+def test_a_new_writer_id_is_used_at_once_if_all_records_are_acknowledged(stand: Stand) -> None:
     dialog = stand.begin()
     stand.send(dialog, b"0")
     stand.flush()
@@ -82,7 +82,7 @@ def test_where_everything_counts_a_new_id_goes_on_at_once(stand: Stand) -> None:
     assert bodies(stand) == [b"0", b"1"]
 
 
-def test_where_something_is_on_its_way_nothing_goes_on_before_the_destination_has_answered(stand: Stand) -> None:
+def test_records_in_flight_delay_sends_under_a_new_id_until_the_destination_has_answered(stand: Stand) -> None:
     """First the destination has no owner. Then it tells where the former id was closed, and the rest follows."""
     dialog = stand.begin()
     stand.flush()
@@ -127,7 +127,7 @@ def test_a_session_that_a_stranger_has_closed_ends_and_says_so(stand: Stand) -> 
     assert isinstance(stand.session.over, SessionTakenOver)
 
 
-def test_somebody_who_asks_closes_the_session_and_is_told_what_is_missing(stand: Stand) -> None:
+def test_a_query_by_another_process_closes_the_session_and_reports_its_missing_messages(stand: Stand) -> None:
     """Messages that wait for a BEGIN are never received; those in Kafka are, once an owner takes them."""
     known = stand.begin()
     stand.flush()
@@ -147,7 +147,7 @@ def test_somebody_who_asks_closes_the_session_and_is_told_what_is_missing(stand:
 # ------------------------------------------------------------------------------------------- errors that never heal
 
 
-def test_a_destination_that_refuses_holds_up_nobody_else_and_gets_everything_when_it_takes_records_again(
+def test_a_destination_that_refuses_records_blocks_no_other_and_receives_all_once_it_accepts_again(
     stand: Stand,
 ) -> None:
     refused, other = stand.begin(ORDERS), stand.begin(OTHERS)
@@ -158,6 +158,7 @@ def test_a_destination_that_refuses_holds_up_nobody_else_and_gets_everything_whe
         stand.send(other, b"%d" % number)
     stand.let_go()
     assert stand.session.refused
+    assert not stand.flushed(), "what is refused is reported as nothing else"
     assert facts(stand.written(ORDERS)) == []
     assert bodies(stand, OTHERS) == [b"0", b"1", b"2"]
     stand.refuse(ORDERS, refuses=False)
@@ -263,7 +264,7 @@ def test_behind_an_open_transaction_of_a_stranger_nothing_is_received_before_it_
     assert bodies(stand) == [b"1"]
 
 
-def test_what_is_deleted_moves_the_beginning_of_a_log_and_leaves_its_end(stand: Stand) -> None:
+def test_deleting_records_moves_the_start_of_a_log_but_not_its_end(stand: Stand) -> None:
     dialog = stand.begin()
     stand.send(dialog, b"lost")
     stand.let_go()

@@ -22,7 +22,7 @@ from konverse.schemas.wire.journal import (
     encode_commit,
     encode_part,
 )
-from konverse.schemas.wire.records import ANEW, FIRST, NAMED, Bounce, BounceReason, End, Kind, Opened, Suffix
+from konverse.schemas.wire.records import FIRST, NAMED, Bounce, BounceReason, End, Kind, Suffix
 from tests.kit.builders import GARBAGE, GROUP, Scribe, address_of, begin_block, identifier, log_of
 
 from .case import Case, DataRecord
@@ -97,7 +97,7 @@ def by_hand() -> Case:
     chronicle = Chronicle()
     _sessions(chronicle)
     _own_conversations(chronicle)
-    _begun_anew(chronicle)
+    _begun_again(chronicle)
     _strangers(chronicle)
     _takeover(chronicle)
     _what_waits(chronicle)
@@ -155,16 +155,19 @@ def _own_conversations(c: Chronicle) -> None:
     c.commit(ends=[EndOperation(place)])
 
 
-def _begun_anew(c: Chronicle) -> None:
-    """A caller-chosen id is over and begun anew by another session, unknown to the first."""
-    order = identifier("an order")
+def _begun_again(c: Chronicle) -> None:
+    """Two sessions begin one id, and it is begun again when it is over; a target's third reply finds an initiator."""
+    order, late = identifier("an order"), Scribe("late")
     c.arrive(c.client.first(HERE, order, begin_block(group=order), flags=FIRST | NAMED), b"first")
+    c.arrive(Scribe("too").first(HERE, order, begin_block(group=order), flags=FIRST | NAMED), b"as well")
     c.commit()
     c.commit(ends=[EndOperation(c.place_of(order))])
     c.arrive(c.peer.end(HERE, order, End(c.client.id, THERE)))
-    c.arrive(Scribe("anew").first(HERE, order, begin_block(group=order), flags=FIRST | NAMED | ANEW), b"anew")
-    suffix = Suffix("order", home=THERE, detail=Opened(c.client.id))
-    c.arrive(c.client.message(HERE, order, flags=NAMED, suffix=suffix), b"of the former one")
+    c.arrive(late.first(HERE, order, begin_block(group=order), flags=FIRST | NAMED), b"late")
+    never, block = identifier("never began"), begin_block(home="orders", target="replies")
+    c.arrive(c.client.write(Kind.BEGIN, HERE, never, flags=NAMED, suffix=Suffix(begin=block)))
+    c.arrive(c.peer.message(HERE, never, role=Role.TARGET, sequence=2), b"the third reply")
+    c.arrive(c.peer.end(HERE, never, End(late.id, HERE), role=Role.TARGET, sequence=3))
     c.commit()
 
 

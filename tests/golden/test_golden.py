@@ -65,7 +65,7 @@ def test_a_journal_comes_to_the_hash_that_was_recorded(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_snapshot_holds_the_state_that_was_recorded_and_the_journal_goes_on_from_it(case: Case) -> None:
+def test_a_recorded_snapshot_restores_its_state_and_the_journal_continues_from_it(case: Case) -> None:
     for at, outcome in enumerate(case.outcomes):
         found = newest_snapshot(case, outcome.snapshots_to)
         fold = Fold(case.identity)
@@ -129,13 +129,13 @@ def test_the_journals_of_a_release_are_small_and_hold_something_of_every_kind(pa
 # ------------------------------------------------------------------------------------------------- the check itself
 
 
-def test_what_was_recorded_is_read_back(tmp_path: Path) -> None:
+def test_a_golden_record_is_read_back(tmp_path: Path) -> None:
     (case,) = record.completed([by_hand()])
     write(tmp_path / "X.avro", [case])
     assert [*read(tmp_path / "X.avro")] == [case]
 
 
-def test_what_was_recorded_is_never_written_again(
+def test_a_golden_record_is_never_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(record, "FOLDER", tmp_path)

@@ -16,6 +16,7 @@ from konverse.schemas.errors import (
     KonverseError,
     OutcomeUnknown,
     PartitionHalted,
+    SteppedDown,
     TopicMismatch,
 )
 from konverse.schemas.system_messages import END_DIALOG, ERROR
@@ -26,6 +27,8 @@ from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERV
 QUIET_S: Final = 2.0
 SEEN_S: Final = 2.0
 """A running reader notices a change within this time."""
+COMMITTED_S: Final = 5.0
+"""A running reader commits what it has received within this time."""
 
 
 def word_for(error: BaseException, topics: list[str]) -> str:
@@ -60,9 +63,20 @@ def running_reader(scene: Scene) -> str:
                 return word_for(scene.ended[0], scene.topics)
             if b"to a reader that runs" in scene.read:
                 scene.running.join(SEEN_S)
-                return word_for(scene.ended[0], scene.topics) if scene.ended else "goes on"
+                return word_for(scene.ended[0], scene.topics) if scene.ended else _settled(scene)
             threading.Event().wait(0.1)
     raise AssertionError("neither ended nor received anything")
+
+
+def _settled(scene: Scene) -> str:
+    """Whether the COMMIT of what the running reader has received is in its journal."""
+    try:
+        scene.reader.settle(COMMITTED_S)
+    except (SteppedDown, OutcomeUnknown):
+        return "waits"
+    except KonverseError as error:
+        return word_for(error, scene.topics)
+    return "goes on"
 
 
 def _told(scene: Scene, body: bytes, call: Callable[[bytes], Dialog | None], topics: Sequence[str] = ()) -> str:
@@ -180,6 +194,8 @@ def said_truly(scene: Scene, row: Row) -> None:
     """
     if row.mend is not None:
         row.mend(scene)
+    if not scene.ended:
+        until(lambda: _settled(scene) == "goes on", "the running reader has committed what it received")
     if row.before == PARKED:  # the running reader has saved its own
         assert parked(scene, "Read") == [1]
         scene.broker.operations.resume(scene.there.id, queue="Read")

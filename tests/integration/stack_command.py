@@ -12,6 +12,8 @@ from typing import Any
 
 import psutil
 
+from tests.kit.commands import run
+
 KONVERSE = Path(sys.executable).with_name("konverse")
 
 
@@ -38,6 +40,10 @@ class StackCommand:
         with self.start(*arguments) as process:
             out, err = process.communicate(timeout=110)
         return process.returncode, out, err
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        """As `run`, but in this process, which is quicker: for refusals, and for what a test does on the side."""
+        return run("stack", *arguments, XDG_STATE_HOME=str(self.folder), **self.environ)
 
     def json(self, *arguments: str) -> dict[str, Any]:
         """Run the command, which must succeed, and read its JSON."""

@@ -70,7 +70,7 @@ def konverse(servers: Servers, database: str, *arguments: str) -> tuple[int, str
     return code, out, error
 
 
-def test_a_partition_that_halted_goes_on_when_an_operator_accepts_what_is_lost(
+def test_a_halted_partition_continues_after_an_operator_accepts_the_loss(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -123,7 +123,7 @@ def test_a_partition_that_halted_goes_on_when_an_operator_accepts_what_is_lost(
             broker.operations.accept_loss("Orders", 0)
 
 
-def test_who_talks_to_a_conversation_that_is_lost_is_counted_and_gets_the_error_though_nobody_sends_any_more(
+def test_the_peer_of_a_lost_conversation_is_counted_and_gets_an_error_without_further_sends(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database) as sender:
@@ -218,7 +218,7 @@ def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_me
                         break
 
 
-def test_a_running_reader_saves_what_was_deleted_under_it_and_nothing_has_to_be_given_up(
+def test_a_running_reader_saves_data_deleted_from_its_log_so_that_no_loss_has_to_be_accepted(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(beginnings, "WATCH_EVERY_S", 0.2)

@@ -48,7 +48,7 @@ def test_administrators_at_the_same_time_lose_no_change(servers: Servers, databa
     assert sorted(refused) == sorted([f"everybody's {number}" for number in range(4)] * 2)
 
 
-def test_of_two_who_alter_a_service_at_the_same_time_neither_undoes_the_other(servers: Servers, database: str) -> None:
+def test_concurrent_alterations_of_a_service_do_not_undo_each_other(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as another:
         open_shop(broker)
         for name in ("First", "Second"):

@@ -94,7 +94,7 @@ def messages_of(servers: Servers, shop: Broker) -> list[Envelope]:
     return [envelope for envelope in envelopes if envelope.kind is Kind.MESSAGE]
 
 
-def test_the_successor_of_a_killed_sender_goes_on_and_nothing_is_lost_doubled_or_out_of_order(
+def test_the_successor_of_a_killed_sender_continues_without_loss_duplicates_or_reordering(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
     log = str(tmp_path / "diary")
@@ -125,7 +125,7 @@ def test_the_successor_of_a_killed_sender_goes_on_and_nothing_is_lost_doubled_or
         assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
 
 
-def test_what_a_dead_sender_had_on_the_network_comes_back_and_is_redirected_once(
+def test_in_flight_records_of_a_dead_sender_come_back_and_are_redirected_once(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
     job = Job(servers.bootstrap, database, str(tmp_path / "diary"), work="send", count=MANY, dialogs=1)
@@ -160,7 +160,7 @@ def test_what_a_dead_sender_had_on_the_network_comes_back_and_is_redirected_once
         assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
 
 
-def test_what_came_too_late_for_a_dead_sender_is_there_when_its_conversation_is_adopted(
+def test_late_messages_of_a_dead_sender_are_in_the_mailbox_when_its_conversation_is_adopted(
     servers: Servers, database: str
 ) -> None:
     late = [b"late %d" % number for number in range(20)]
@@ -199,7 +199,7 @@ def test_what_came_too_late_for_a_dead_sender_is_there_when_its_conversation_is_
         assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
 
 
-def test_an_adoption_says_so_when_nobody_owns_the_partitions_and_can_be_tried_again(
+def test_an_adoption_fails_while_the_partitions_have_no_owner_and_can_be_retried(
     servers: Servers, database: str
 ) -> None:
     conversation = uuid4()
@@ -213,7 +213,7 @@ def test_an_adoption_says_so_when_nobody_owns_the_partitions_and_can_be_tried_ag
         dead.flush()
         with owned(shop) as orders:
             until_last(orders, conversation, b"first")
-        with pytest.raises(OutcomeUnknown, match=r"has not closed the former senders of 1 conversations within 0\.5 s"):
+        with pytest.raises(OutcomeUnknown, match=r"has not closed the former senders of 1 conversation within 0\.5 s"):
             successor._client.adopt(wanted(conversation), timeout=0.5)
         with pytest.raises(BadInput, match="name each of them once"):
             successor._client.adopt(wanted(conversation, conversation))

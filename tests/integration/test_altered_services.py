@@ -19,7 +19,7 @@ SILENCE_S = 3.0
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_what_a_killed_reader_of_the_old_queue_had_is_received_on_the_new_one(
+def test_unfinished_messages_of_a_killed_reader_are_received_on_the_new_queue(
     servers: Servers, database: str, tmp_path: Path, before: bool
 ) -> None:
     """A reader is killed in a handler, before or after the service is moved. The old queue then has no reader."""
@@ -56,7 +56,7 @@ def test_what_a_killed_reader_of_the_old_queue_had_is_received_on_the_new_one(
         assert verification.run()[1] == []
 
 
-def test_handlers_go_on_while_the_catalog_is_read(
+def test_the_reader_lock_is_not_held_while_the_catalog_is_read(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka may answer slowly: no handler waits for the reader meanwhile."""

@@ -189,7 +189,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         "partitions 0 to 0, not 1",
     ),
     "a partition twice": (lambda b: b.reader("Orders", partitions=(0, 0)), InvalidSettings, None, "name each once"),
-    "no partition": (lambda b: b.reader("Orders", partitions=()), InvalidSettings, None, "leave it out for a share"),
+    "no partition": (lambda b: b.reader("Orders", partitions=()), InvalidSettings, None, "leave them out for a share"),
     "a text for a key": (lambda b: begin(b, key="k"), BadInput, None, "begin_dialog: argument 'key'"),
     "a relation to what is no dialog": (
         lambda b: begin(b, related_to=uuid.uuid4()),
@@ -244,7 +244,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         None,
         "its arguments are name, partitions",
     ),
-    "a body instead of a type": (lambda b: begin(b).send(BYTES), BadInput, None, "the body is the second"),
+    "a body instead of a type": (lambda b: begin(b).send(BYTES), BadInput, None, "comes before the body"),
     "an end by hand": (lambda b: begin(b).send(konverse.END_DIALOG), NotInContract, 8431, "use `end`"),
     "half a partition": (
         lambda b: b.admin.create_queue("new", partitions=NUMBER),
@@ -255,7 +255,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
     "half a message": (lambda b: b.reader("Orders", max_messages=NUMBER), BadInput, None, "argument 'max_messages'"),
     "no time": (lambda b: b.reader("Orders", timeout=math.nan), BadInput, None, "argument 'timeout'"),
     "a text for a time": (lambda b: b.flush(NOT_BYTES), BadInput, None, "argument 'timeout'"),
-    "a list for a type": (lambda b: begin(b).send(NO_MAPPING), BadInput, None, "not by list"),
+    "a list for a type": (lambda b: begin(b).send(NO_MAPPING), BadInput, None, "not list"),
     "a text for an error": (lambda b: begin(b).end(error=NOT_BYTES), InvalidError, 8422, "needs a description"),
     "no description": (lambda b: begin(b).end(error=1, description=NOTHING), InvalidError, 8422, "needs a description"),
     "no handler": (lambda b: b.reader("Orders").run(NOTHING), BadInput, None, "argument 'handler'"),
@@ -278,7 +278,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_is_refused_and_the_error_says_why(shop: Broker, what: str) -> None:
+def test_an_invalid_call_is_refused_with_an_error_that_states_the_reason(shop: Broker, what: str) -> None:
     call, error, number, words = REFUSED[what]
     with pytest.raises(KonverseError) as caught:
         call(shop)
@@ -364,7 +364,7 @@ def both(servers: Servers, database: str) -> Iterator[tuple[Transaction, Endpoin
         (RECEIPT, 7, BadInput, "not int"),
     ],
 )
-def test_a_handler_cannot_send_what_the_contract_or_the_size_forbids(
+def test_a_handler_cannot_send_messages_that_break_the_contract_or_the_size_limit(
     both: tuple[Transaction, Endpoint, Endpoint], kind: str, body: Any, error: type[KonverseError], words: str
 ) -> None:
     transaction, dialog, _ = both

@@ -53,10 +53,10 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], str]]] = {
         lambda b: b.reader("Orders").wait_for_partitions(99),
         "cannot have 99",
     ),
-    "a transaction on no dialog": (lambda b: in_transaction(b, lambda t: t.end(NOTHING)), "no dialog"),
+    "a transaction on no dialog": (lambda b: in_transaction(b, lambda t: t.end(NOTHING)), "not a dialog"),
     "a transaction that sends on no dialog": (
         lambda b: in_transaction(b, lambda t: t.send(TEXT)),
-        "no dialog",
+        "not a dialog",
     ),
     "a transaction that begins nothing": (
         lambda b: in_transaction(b, lambda t: t.begin(NOTHING, NOTHING)),
@@ -74,13 +74,13 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], str]]] = {
         lambda b: b.views.conversation_endpoints(columns=("?",)),
         "it has conversation_handle, ",
     ),
-    "a pool that answers nothing": (lambda b: pool_answers(b, NOTHING), "answer takes the transaction"),
-    "a pool that answers a text": (lambda b: pool_answers(b, TEXT), "answer takes the transaction"),
+    "a pool that answers nothing": (lambda b: pool_answers(b, NOTHING), "answer takes a transaction"),
+    "a pool that answers a text": (lambda b: pool_answers(b, TEXT), "answer takes a transaction"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_is_refused_and_the_error_says_why(shop: Broker, what: str) -> None:
+def test_an_invalid_call_is_refused_with_an_error_that_states_the_reason(shop: Broker, what: str) -> None:
     call, words = REFUSED[what]
     with pytest.raises(BadInput) as caught:
         call(shop)
@@ -92,10 +92,10 @@ HANDLER: Final[dict[str, tuple[Callable[[Transaction], object], str]]] = {
     "from a list": (lambda t: t.begin(LIST, ORDER_SERVICE, ORDERING), "argument 'from_service'"),
     "to a list": (lambda t: t.begin(ORDER_SERVICE, LIST, ORDERING), "argument 'to_service'"),
     "a list for a contract": (lambda t: t.begin(ORDER_SERVICE, ORDER_SERVICE, LIST), "argument 'contract'"),
-    "a text for a key": (lambda t: begun(t, key=TEXT), "argument 'key' is bytes, not 'x'; encode it first"),
-    "an empty text for a key": (lambda t: begun(t, key=""), "argument 'key' is bytes"),
-    "a number for a key": (lambda t: begun(t, key=7), "argument 'key' is bytes"),
-    "a list for a key": (lambda t: begun(t, key=LIST), "argument 'key' is bytes"),
+    "a text for a key": (lambda t: begun(t, key=TEXT), "argument 'key' must be bytes, not 'x'; encode it first"),
+    "an empty text for a key": (lambda t: begun(t, key=""), "argument 'key' must be bytes"),
+    "a number for a key": (lambda t: begun(t, key=7), "argument 'key' must be bytes"),
+    "a list for a key": (lambda t: begun(t, key=LIST), "argument 'key' must be bytes"),
     "fewer routers than none": (lambda t: begun(t, hops=-1), "argument 'hops'"),
     "too many routers": (lambda t: begun(t, hops=1_000), "argument 'hops'"),
     "a text for routers": (lambda t: begun(t, hops=TEXT), "argument 'hops'"),
@@ -126,7 +126,7 @@ def handling(servers: Servers) -> Iterator[Transaction]:
 
 
 @pytest.mark.parametrize("what", HANDLER)
-def test_what_a_handler_may_not_give_is_refused_and_nothing_is_staged(handling: Transaction, what: str) -> None:
+def test_invalid_arguments_in_a_handler_are_refused_and_nothing_is_staged(handling: Transaction, what: str) -> None:
     call, words = HANDLER[what]
     with pytest.raises(BadInput) as caught:
         call(handling)

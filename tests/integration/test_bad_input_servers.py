@@ -47,7 +47,7 @@ def test_something_that_listens_and_never_answers_is_a_typed_error_in_good_time(
 # ------------------------------------------------------------------------------------------------------------ closed
 
 
-def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Servers, database: str) -> None:
+def test_every_call_on_a_closed_broker_raises_broker_closed(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)
         dialog: Dialog = begin(broker)

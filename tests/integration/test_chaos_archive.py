@@ -33,7 +33,7 @@ def heard(topics: Topics) -> set[str]:
     return {word.body for talk in topics.talks if talk.role for word in talk.heard if word.body}
 
 
-def test_an_archive_holds_what_was_deleted_and_nothing_is_deleted_before_it_has_it(
+def test_records_are_deleted_only_after_the_archive_has_them(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 60)

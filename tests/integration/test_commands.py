@@ -71,7 +71,7 @@ def test_every_command_refuses_a_database_that_does_not_exist(servers: Servers, 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("command", [["list"], ["suspended"], ["conversations"]], ids=lambda command: command[0])
-def test_a_database_without_queues_exists_and_that_it_has_none_is_said(
+def test_a_command_on_a_database_without_queues_succeeds_and_reports_once_that_it_has_none(
     servers: Servers, database: str, command: list[str]
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -95,7 +95,7 @@ def test_without_redis_the_logs_are_verified_unless_redis_was_asked_for(servers:
 
 
 @pytest.mark.stack
-def test_a_queue_without_a_reader_says_so_and_names_what_waits_with_and_without_redis(
+def test_a_queue_without_a_reader_is_reported_with_its_waiting_offsets_with_and_without_redis(
     servers: Servers, database: str
 ) -> None:
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
@@ -110,7 +110,17 @@ def test_a_queue_without_a_reader_says_so_and_names_what_waits_with_and_without_
     code, out, err = run(*view, "--json")
     assert (code, json.loads(out)["partitions"]["0"]) == (
         0,
-        {"owner": None, "reader": False, "since": None, "waiting": 4, "held_up": None, "forged": 0, "forged_at": None},
+        {
+            "owner": None,
+            "reader": False,
+            "since": None,
+            "silent_s": None,
+            "stuck": False,
+            "waiting": 4,
+            "held_up": None,
+            "forged": 0,
+            "forged_at": None,
+        },
     )
     assert "need Redis" in err
     code, out, _ = run("verify", "Orders", *common)
@@ -135,7 +145,7 @@ def test_a_queue_without_a_reader_says_so_and_names_what_waits_with_and_without_
 
 
 @pytest.mark.stack
-def test_what_is_printed_fits_into_80_columns_and_json_has_types(servers: Servers, database: str) -> None:
+def test_command_output_fits_into_80_columns_and_json_values_have_types(servers: Servers, database: str) -> None:
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker, partitions=2)
@@ -188,7 +198,7 @@ def test_a_stack_that_runs_is_named_when_kafka_is_looked_for_elsewhere(tmp_path:
     assert "the local stack 'default' runs; use it with: export KONVERSE_KAFKA=kafka://127.0.0.1:23456\n" in err
 
 
-def test_waiting_for_kafka_is_said_on_a_terminal_and_ctrl_c_ends_it_at_once() -> None:
+def test_waiting_for_kafka_is_shown_on_a_terminal_and_ctrl_c_ends_it_at_once() -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen([*COMMAND, "list", "--kafka", NOBODY], stdout=theirs, stderr=theirs) as process:
         os.close(theirs)

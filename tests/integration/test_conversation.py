@@ -225,7 +225,7 @@ def test_dialogs_that_are_related_are_received_together(servers: Servers, databa
     assert {first.id, *(dialog.id for dialog in related)} in groups
 
 
-def test_max_messages_bounds_what_a_transaction_gets(servers: Servers, database: str) -> None:
+def test_max_messages_limits_the_messages_of_a_transaction(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=1, messages=7)
@@ -359,7 +359,7 @@ def test_the_default_contract_and_type_need_not_be_created(servers: Servers, dat
     assert [(m.type, m.body, m.dialog.contract) for m in taken] == [(DEFAULT, b"", DEFAULT), (DEFAULT, b"x", DEFAULT)]
 
 
-def test_a_message_says_who_talks_to_whom_and_when_it_was_sent(servers: Servers, database: str) -> None:
+def test_a_message_has_its_services_its_id_and_its_timestamp(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         begin(broker).send(ORDER, b"x")

@@ -198,7 +198,7 @@ def test_an_error_of_the_initiator_arrives_before_its_orders(servers: Servers, d
         until_forgotten(servers, broker, dialog.id)
 
 
-def test_what_the_ending_side_has_not_read_is_discarded(servers: Servers, database: str) -> None:
+def test_messages_unread_by_the_ending_side_are_discarded(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)
         dialog = begin(broker)

@@ -32,7 +32,9 @@ from tests.kit.shop import (
 pytestmark = pytest.mark.stack
 
 
-def test_what_a_reader_took_and_never_finished_is_received_again_after_close(servers: Servers, database: str) -> None:
+def test_messages_of_an_unfinished_transaction_are_received_again_after_the_reader_closes(
+    servers: Servers, database: str
+) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=2, messages=2)
@@ -71,7 +73,9 @@ def test_a_conversation_that_is_begun_twice_is_one_conversation(servers: Servers
     assert [(m.sequence, m.body) for m in taken] == [(0, b"0"), (1, b"1")]
 
 
-def test_a_conversation_id_has_the_same_home_whatever_a_process_reads(servers: Servers, database: str) -> None:
+def test_a_conversation_id_has_the_same_home_in_processes_that_read_different_partitions(
+    servers: Servers, database: str
+) -> None:
     conversations = [uuid.uuid4() for _ in range(8)]
     with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as restarted:
         open_shop(broker, home_partitions=4)
@@ -141,7 +145,7 @@ def test_a_transaction_that_is_left_as_it_was_is_handed_out_again(servers: Serve
                 assert [message.body for message in transaction] == [b"x"]
 
 
-def test_a_reader_without_patience_still_takes_what_waits(servers: Servers, database: str) -> None:
+def test_a_reader_with_a_timeout_of_zero_receives_waiting_messages(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         for options in ({}, {"partitions": (0,)}):
@@ -168,7 +172,7 @@ def test_a_transaction_is_worked_on_in_its_with_block_alone(servers: Servers, da
                 transaction.send(transaction.dialog, RECEIPT, b"sent")
 
 
-def test_batches_have_what_is_ready_of_several_groups_each_with_a_block_of_its_own(
+def test_a_batch_has_ready_messages_of_several_groups_each_in_its_own_transaction(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

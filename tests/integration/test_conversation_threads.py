@@ -113,9 +113,7 @@ def test_a_handler_that_fails_stops_nothing_and_is_logged_with_its_messages(
     assert others == [None, None]
 
 
-def test_what_is_no_exception_ends_run_while_the_other_threads_have_nothing_to_do(
-    servers: Servers, database: str
-) -> None:
+def test_system_exit_in_a_handler_ends_run_while_the_other_threads_are_idle(servers: Servers, database: str) -> None:
     raised = threading.Event()
 
     def handler(transaction: Transaction) -> None:
@@ -133,7 +131,7 @@ def test_what_is_no_exception_ends_run_while_the_other_threads_have_nothing_to_d
                 assert [message.sequence for message in transaction] == [0], "the message waits as before"
 
 
-def test_a_reader_that_can_get_no_partition_is_told_of(
+def test_a_reader_that_can_get_no_partition_is_logged(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -235,7 +233,7 @@ def answer_with_nonces(reader: Reader) -> int:
     return answer(reader, lambda message: uuid.uuid4().bytes)
 
 
-def test_a_forked_child_is_told_to_connect_again_and_the_parent_goes_on(servers: Servers, database: str) -> None:
+def test_a_forked_child_must_connect_again_and_the_parent_continues(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)

@@ -26,7 +26,7 @@ def create(broker: Broker, *, partitions: int = 2, side: str = "TARGET", contrac
     return queue
 
 
-def test_what_is_there_already_and_the_same_is_let_through_also_in_two_programs_at_once(
+def test_if_not_exists_accepts_identical_objects_even_from_two_programs_at_once(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database) as one, connected(servers.bootstrap, database) as other:
@@ -44,7 +44,9 @@ def test_what_is_there_already_and_the_same_is_let_through_also_in_two_programs_
         ({"contracts": ("DEFAULT",)}, "service.*with contracts .*, not .*'DEFAULT'"),
     ],
 )
-def test_what_differs_is_named(servers: Servers, database: str, options: dict[str, Any], words: str) -> None:
+def test_the_error_names_the_difference_from_the_existing_object(
+    servers: Servers, database: str, options: dict[str, Any], words: str
+) -> None:
     with connected(servers.bootstrap, database) as broker:
         create(broker)
         with pytest.raises(AlreadyExists, match=words):

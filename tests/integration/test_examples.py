@@ -76,7 +76,7 @@ def test_dialogs_are_answered_and_end(example: Example) -> None:
     assert sorted(example("dialogs")) == sorted(lines)
 
 
-def test_what_belongs_together_is_received_together(example: Example) -> None:
+def test_the_groups_example_receives_related_messages_together(example: Example) -> None:
     lines = [
         "south: [Naples is booked] [Rome is booked]",
         "north: [Bergen is booked] [Narvik is booked] [Oslo is booked]",
@@ -85,13 +85,13 @@ def test_what_belongs_together_is_received_together(example: Example) -> None:
     assert example("groups") == lines
 
 
-def test_what_is_moved_to_one_group_is_answered_together(example: Example) -> None:
+def test_conversations_moved_to_one_group_are_answered_together(example: Example) -> None:
     lines = ["asked: still smokes", *["answered: the printer is replaced"] * 2]
     assert example("regrouping") == lines
     assert example("regrouping") == lines
 
 
-def test_what_is_urgent_comes_first_and_what_cannot_be_is_taken_back(example: Example) -> None:
+def test_urgent_messages_are_handled_first_and_a_wrong_reply_is_rolled_back(example: Example) -> None:
     lines = [
         "level 10: a broken leg",
         "level 5: a cut",
@@ -117,7 +117,7 @@ def test_timers_remind_and_lifetimes_end(example: Example) -> None:
     assert sorted(example("timers")) == expected
 
 
-def test_errors_are_told_apart(example: Example) -> None:
+def test_the_errors_example_distinguishes_application_errors_from_broker_errors(example: Example) -> None:
     lines = example("errors")
     assert lines[:2] == ["WrongDirection (8432)", "MessageTypeNotFound (8428)"]
     told = "\n".join(lines)
@@ -147,7 +147,9 @@ def test_effects_outside_happen_once(example: Example) -> None:
     assert sorted(example("effects")) == sorted(lines)
 
 
-def test_looking_disturbs_nobody(example: Example, servers: Servers, database: str) -> None:
+def test_the_looking_example_lists_messages_without_consuming_them(
+    example: Example, servers: Servers, database: str
+) -> None:
     lines = example("looking")
     assert lines[:3] == [
         "waits: //depot/Parcel #0, b'a book'",
@@ -160,7 +162,7 @@ def test_looking_disturbs_nobody(example: Example, servers: Servers, database: s
         assert list(broker.views.contents("Depot")) == []
 
 
-def test_a_question_is_answered_also_when_somebody_else_fetches_the_answer(
+def test_a_question_is_answered_even_when_another_client_fetches_the_answer(
     servers: Servers, database: str, tmp_path: Path, example: Example
 ) -> None:
     lines = [
@@ -177,7 +179,7 @@ def test_a_question_is_answered_also_when_somebody_else_fetches_the_answer(
             assert [line[: len(head)] for line, head in zip(told, lines, strict=True)] == lines
 
 
-def test_an_article_goes_to_those_who_want_one_of_its_tags(example: Example) -> None:
+def test_an_article_goes_to_each_subscriber_of_one_of_its_tags(example: Example) -> None:
     wanting = {0: "%", 1: "B", 2: "C", 5: "%"}
     tags = enumerate(("%", "B", "C", "D", "E", "%", "G", "H", "I", "J"))
     lines = [f"subscriber {number} of {tag}: {int(number in wanting)}" for number, tag in tags]
@@ -228,7 +230,7 @@ def test_scheduled_work_is_done_again_and_again_until_it_is_stopped(
             until(lambda: open_sides(broker) == 0, "nothing is left open")
 
 
-def test_a_function_is_called_and_whoever_has_the_id_fetches_what_it_led_to(
+def test_a_function_is_called_and_its_result_is_fetched_by_id(
     servers: Servers, database: str, tmp_path: Path, example: Example
 ) -> None:
     lines = [

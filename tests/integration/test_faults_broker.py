@@ -18,8 +18,7 @@ from confluent_kafka.admin import AdminClient
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.destinations import ANSWER_S
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError, TopicMismatch
 from tests.kit.oracle import Proof, prove_exactly_once
 from tests.kit.servers import missing
@@ -128,7 +127,9 @@ def traffic(stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffi
             yield made
 
 
-def test_everybody_goes_on_after_the_broker_was_killed_and_restarted(stack: LocalStack, traffic: Traffic) -> None:
+def test_senders_and_workers_recover_after_the_broker_was_killed_and_restarted(
+    stack: LocalStack, traffic: Traffic
+) -> None:
     traffic.send(300)
     traffic.release()
     traffic.worker.wait_for("handled", 100)
@@ -144,7 +145,9 @@ def test_everybody_goes_on_after_the_broker_was_killed_and_restarted(stack: Loca
     assert (proof.messages, proof.replies) == (900, 900)
 
 
-def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack: LocalStack, traffic: Traffic) -> None:
+def test_senders_and_workers_recover_after_the_broker_hung_longer_than_their_timeouts(
+    stack: LocalStack, traffic: Traffic
+) -> None:
     traffic.send(300)
     traffic.worker.wait_for("holds")
     os.kill(stack.pids["kafka"], signal.SIGSTOP)
@@ -194,7 +197,7 @@ def test_no_flush_succeeds_while_kafka_does_not_say_that_the_topic_is_the_queues
             broker.flush()
 
 
-def test_a_sender_goes_on_after_a_restart_of_the_broker(stack: LocalStack, database: str) -> None:
+def test_a_sender_continues_after_a_broker_restart(stack: LocalStack, database: str) -> None:
     with connected(stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
         open_shop(broker)
         dialog = begin(broker)

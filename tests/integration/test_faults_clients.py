@@ -105,7 +105,7 @@ def test_a_senders_producer_that_breaks_is_replaced_and_everything_goes_again(
         broken = Broken(healthy)
         with sender._producer.lock:
             sender._producer._client = broken  # type: ignore[assignment]
-            sender._producer.produce = broken.produce  # type: ignore[assignment]
+            sender._producer.produce = broken.produce
             assert [dialog.send(ORDER, b"%d" % number) for number in range(1, 20)] == [*range(1, 20)]
         dialog.flush(DEADLINE_S)
         with broker.reader("Orders", timeout=2) as reader:
@@ -150,7 +150,7 @@ def test_a_producer_that_is_full_gets_the_rest_later_and_in_order(servers: Serve
         with sender._producer.lock:
             full = Full(sender._producer._client, room=10)
             sender._producer._client = full  # type: ignore[assignment]
-            sender._producer.produce = full.produce  # type: ignore[assignment]
+            sender._producer.produce = full.produce
         sent = {dialog.id.bytes: [b"%d" % number for number in range(50)] for dialog in dialogs}
         for number in range(50):
             for dialog in dialogs:
@@ -171,7 +171,7 @@ def test_nothing_is_taken_any_more_while_a_sender_says_goodbye(servers: Servers,
         dialog.flush()
         sender = dialog._sender
         with sender._producer.lock:
-            sender._producer.hand(sender.session.close())
+            sender._producer.produce_records(sender.session.close())
             sender._producer.refresh()
             with pytest.raises(BrokerClosed):
                 dialog.send(ORDER, b"too late")

@@ -131,7 +131,7 @@ def test_records_for_another_incarnation_copies_and_records_out_of_turn_change_n
         prove_exactly_once(servers.bootstrap, queue, queue_of(broker, "Shop"), sent | more)
 
 
-def test_an_owner_writes_to_no_other_topic_than_data_topics_of_queues_whatever_a_record_names(
+def test_an_owner_writes_only_to_data_topics_of_queues_even_when_a_record_names_another_topic(
     servers: Servers, database: str, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A message for an unknown conversation goes back to the home that it names, with its body (109)."""

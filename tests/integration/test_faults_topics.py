@@ -65,7 +65,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
         with pytest.raises(TopicMismatch, match="deleted and created again since the queue was created") as caught:
             broker.reader("Orders")
     assert topic in str(caught.value)
-    assert "Restore it from a backup, or go on with a queue of another name" in str(caught.value)
+    assert "Restore it from a backup, or continue with a queue of another name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,8 @@ def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(
         with pytest.raises(TopicMismatch) as caught:
             broker.reader("Orders")
         assert f"topic {topic} has {name}={value}; konverse needs {needed}" in str(caught.value)
-        assert f"kafka-configs --alter --topic {topic} --add-config {name}={needed}" in str(caught.value)
+        command = f"kafka-configs --bootstrap-server {servers.bootstrap} --alter --topic {topic}"
+        assert f"{command} --add-config {name}={needed}" in str(caught.value)
         set_config(admin, topic, name, needed)
         assert len(receive(broker, "Orders", 1)) == 1
 
@@ -144,7 +145,7 @@ def test_a_data_log_that_was_cut_behind_our_back_stops_the_partition_with_an_ala
             next(reader)
 
 
-def test_a_journal_that_was_cut_behind_our_back_stops_the_partition_with_an_alarm(
+def test_a_truncated_journal_without_a_snapshot_halts_the_partition(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

@@ -110,7 +110,9 @@ def test_a_handler_that_begins_sends_and_ends_is_one(
         assert len(warnings()) == 1
 
 
-def test_an_error_is_lost_on_who_has_ended_and_comes_to_who_waits(servers: Servers, database: str) -> None:
+def test_an_error_is_lost_for_an_initiator_that_has_ended_and_received_by_one_that_waits(
+    servers: Servers, database: str
+) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         for waits in (False, True):
@@ -174,7 +176,7 @@ def nothing_sent(broker: Broker) -> None:
     ],
     ids=["reply", "closed reader", "EndDialog", "Error", "handler", "WITH ERROR", "nothing sent"],
 )
-def test_who_has_heard_something_or_ends_otherwise_is_not_warned(
+def test_an_end_that_is_not_fire_and_forget_logs_no_warning(
     servers: Servers, database: str, warnings: Callable[[], list[str]], use: Callable[[Broker], None]
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

@@ -39,7 +39,7 @@ def following(servers: Servers, broker: Broker, number: int = 0) -> Iterator[Fol
         yield followed
 
 
-def test_whoever_follows_has_the_state_of_the_owner_and_takes_nothing_from_it(servers: Servers, database: str) -> None:
+def test_a_follower_has_the_state_of_the_owner_and_takes_no_messages_from_it(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         with following(servers, broker) as followed, broker.reader("Orders", partitions=(0,), timeout=1) as reader:
@@ -56,7 +56,7 @@ def test_whoever_follows_has_the_state_of_the_owner_and_takes_nothing_from_it(se
             assert followed.head.owner == owner.claim_id
 
 
-def test_a_truncation_that_overtakes_it_changes_nothing(servers: Servers, database: str) -> None:
+def test_a_follower_overtaken_by_a_truncation_reaches_the_same_state(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, keep=timedelta(0))
         queue = queue_of(broker, "Orders")
@@ -76,7 +76,7 @@ def test_a_truncation_that_overtakes_it_changes_nothing(servers: Servers, databa
             assert digest(followed.catch_up()) == digest(released[-1].state)
 
 
-def test_what_cannot_be_read_in_time_is_said(servers: Servers, database: str) -> None:
+def test_a_follower_that_cannot_catch_up_in_time_raises_kafka_unavailable(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         with broker.reader("Orders", partitions=(0,)), following(servers, broker) as followed:

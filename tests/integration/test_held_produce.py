@@ -39,7 +39,7 @@ def judged(bootstrap: str, queue: Queue) -> JournalJudge:
     """The judged journal of the queue's only partition."""
     judge = JournalJudge((queue.incarnation, queue.data_topic_id, queue.journal_topic_id))
     for record in read_raw(bootstrap, journal_topic(queue.topic), 0):
-        judge.hear(Record(record.offset, None, record.value, 0))
+        judge.judge(Record(record.offset, None, record.value, 0))
     return judge
 
 

@@ -44,7 +44,7 @@ def test_a_reader_without_a_partition_ends_after_its_timeout(broker: Broker) -> 
 
 
 @pytest.mark.parametrize("timeout", [0, 0.1])
-def test_a_reader_with_a_short_timeout_receives_what_waits(broker: Broker, timeout: float) -> None:
+def test_a_reader_with_a_short_timeout_receives_waiting_messages(broker: Broker, timeout: float) -> None:
     dialog = begin(broker)
     for number in range(3):
         dialog.send(ORDER, b"%d" % number)

@@ -86,7 +86,7 @@ def have(inbox: Inbox, connection: Any, name: str, result: bytes | None = None) 
     return step.result
 
 
-def test_whoever_handles_a_message_again_finds_what_it_led_to(connect: Connect, inbox: Inbox) -> None:
+def test_a_message_handled_again_finds_its_earlier_result(connect: Connect, inbox: Inbox) -> None:
     with closing(connect()) as one, closing(connect()) as two:
         assert have(inbox, one, "a", b"\0 answer") == b"\0 answer"
         assert have(inbox, two, "a", b"another") == b"\0 answer"
@@ -164,8 +164,8 @@ def test_errors_that_lost_data_led_to_are_one_for_each_conversation(connect: Con
 
 
 @pytest.mark.parametrize("table", ["", "in box", "a.b.c", "x; DROP TABLE y", "1x"])
-def test_what_is_no_name_of_a_table_is_refused(table: str) -> None:
-    with pytest.raises(BadInput, match="no name of a table"):
+def test_an_invalid_table_name_is_refused(table: str) -> None:
+    with pytest.raises(BadInput, match="not a valid table name"):
         Inbox(table)
 
 

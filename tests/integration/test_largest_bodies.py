@@ -68,7 +68,7 @@ FITS: Final[list[tuple[Way, int, str]]] = [
     (in_a_transaction, BODY_BYTES_MAX - NAMES_BYTES, "Orders"),
     (on_several_dialogs, BODY_BYTES_MAX - NAMES_BYTES, "Orders"),
 ]
-"""Ways of sending, the largest body according to the README, and where it arrives."""
+"""Ways of sending, the largest body according to the guide (first-conversation.md), and where it arrives."""
 
 
 @pytest.mark.parametrize(("send", "size", "queue"), FITS, ids=[way.__name__ for way, *_ in FITS])

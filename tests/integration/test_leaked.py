@@ -42,7 +42,7 @@ DAY_S = 86_400
 
 
 @pytest.mark.parametrize("days", [-10, 10])
-def test_ages_are_by_kafkas_time_whatever_the_clock_of_this_machine_shows(
+def test_conversation_ages_follow_kafka_time_and_not_the_local_clock(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -132,7 +132,7 @@ def leaks(broker: Broker, older_than: float = 0.0, queue: str | None = None) -> 
     ],
     ids=["thrown", "unread end", "unread error", "not ended", "silent", "no target", "nothing sent", "not passed on"],
 )
-def test_what_was_forgotten_is_known_by_both_sides_once_it_is_old_and_is_ended(
+def test_a_leaked_conversation_is_reported_once_it_is_old_and_can_be_ended(
     servers: Servers, database: str, forget: Callable[[Broker], Dialog], expected: list[tuple[str, str, str]]
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -150,7 +150,9 @@ def test_what_was_forgotten_is_known_by_both_sides_once_it_is_old_and_is_ended(
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
-def test_nobody_has_forgotten_what_waits_for_a_handler_a_timer_or_its_lifetime(servers: Servers, database: str) -> None:
+def test_a_side_that_waits_for_a_handler_a_timer_or_its_lifetime_is_not_reported_as_leaked(
+    servers: Servers, database: str
+) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         for options in ({}, {"lifetime": DAY_S}):
@@ -165,7 +167,7 @@ def test_nobody_has_forgotten_what_waits_for_a_handler_a_timer_or_its_lifetime(s
         assert {str(reminded.id)}.isdisjoint(str(one.conversation) for one in broker.operations.leaked(older_than=0.0))
 
 
-def test_what_has_changed_since_it_was_listed_goes_on(servers: Servers, database: str) -> None:
+def test_a_conversation_active_since_the_listing_is_not_ended(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = silent(broker)
@@ -176,7 +178,7 @@ def test_what_has_changed_since_it_was_listed_goes_on(servers: Servers, database
         assert len(broker.operations.conversations("Orders")) == 1
 
 
-def test_owners_end_it_and_where_none_runs_that_is_said(servers: Servers, database: str) -> None:
+def test_ending_leaked_sides_without_a_running_reader_reports_that_none_runs(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         silent(broker)
@@ -203,7 +205,7 @@ def test_wrong_questions_are_refused(servers: Servers, database: str) -> None:
         broker.operations.leaked()
 
 
-def test_people_and_scripts_are_told(servers: Servers, database: str) -> None:
+def test_the_conversations_command_reports_leaked_sides_as_text_and_as_json(servers: Servers, database: str) -> None:
     here = ("--kafka", f"kafka://{servers.bootstrap}", "--database", database)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
@@ -251,18 +253,20 @@ def test_sides_are_chosen_by_queue_service_and_state(servers: Servers, database:
     for wrong, told in (
         (("--queue", "Typo"), "Typo"),
         (("--service", "//Typo"), "Typo"),
-        (("--state", "XX"), "is none of"),
+        (("--state", "XX"), "is not one of"),
         (("--older-than", "1h"), "add --leaked"),
         (("--end",), "add --leaked"),
         (("--leaked", "--end"), "add --yes"),
-        (("--leaked", "--older-than", "soon"), "is no time"),
+        (("--leaked", "--older-than", "soon"), "is not a duration"),
     ):
         code, out, err = run("conversations", *wrong, *here)
         assert (code, out) == (2, "")
         assert told in " ".join(err.replace("│", " ").split())
 
 
-def test_the_end_is_asked_for_on_a_terminal_and_said_with_yes(servers: Servers, database: str) -> None:
+def test_ending_leaked_conversations_needs_confirmation_on_a_terminal_or_the_option_yes(
+    servers: Servers, database: str
+) -> None:
     here = ("--older-than", "0", "--kafka", f"kafka://{servers.bootstrap}", "--database", database)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)

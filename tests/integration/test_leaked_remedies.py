@@ -50,7 +50,7 @@ pytestmark = pytest.mark.stack
 QUEUES: Final = {SHOP_SERVICE: "Shop", ORDER_SERVICE: "Orders"}
 READER: Final = re.compile(
     r"Start (?:a reader of the queue of service|readers of the queues of services) '([^']+)'"
-    r"(?: and '([^']+)')?(?: that ends on (EndDialog|Error))?"
+    r"(?: and '([^']+)')?(?: whose handler ends conversations on (EndDialog|Error))?"
 )
 TYPES: Final = {"EndDialog": END_DIALOG, "Error": ERROR}
 CLEANUP_IF_IT_STAYS: Final = "the conversation stays, end it WITH CLEANUP"
@@ -165,7 +165,7 @@ def _judged_anew(broker: Broker, one: Leaked) -> bool:
     ],
     ids=["unread end", "unread error", "not passed on", "no initiator", "no target", "ended alone", "lost", "unsent"],
 )
-def test_whoever_follows_the_remedies_has_no_side_left(
+def test_following_the_remedies_leaves_no_side(
     broker: Broker, forget: Callable[[Broker], Dialog], causes: list[str]
 ) -> None:
     forget(broker)

@@ -51,7 +51,7 @@ def find(groups: Groups, group: bytes) -> GroupPlace | None:
 
 
 @pytest.mark.parametrize("kept", [16, 1])
-def test_who_looks_again_reads_what_is_new(
+def test_a_repeated_search_reads_only_new_records_of_followed_partitions(
     servers: Servers, database: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     monkeypatch.setattr("konverse.bridge.owner.group_locator.FOLLOWED_ENTRIES_MAX", kept)
@@ -77,7 +77,7 @@ def test_who_looks_again_reads_what_is_new(
         assert len(groups._followed) == 0
 
 
-def test_what_waits_in_partitions_that_are_kept_has_a_bound(
+def test_a_followed_partition_with_too_many_waiting_bytes_is_not_kept(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konverse.bridge.owner.group_locator.FOLLOWED_BYTES_MAX", 2)
@@ -102,7 +102,7 @@ def _unread(reader: Any) -> int:
     return sum(owner.fold.state.unread for owner in reader.owners)
 
 
-def test_a_group_of_which_nothing_has_left_its_partition_is_joined_where_it_goes(
+def test_a_group_whose_move_has_sent_nothing_yet_is_joined_at_its_destination(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its owner has died after the commit that moves it, before the state was in the other log."""

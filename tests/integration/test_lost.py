@@ -116,7 +116,7 @@ def test_a_sender_whose_record_was_deleted_is_received_directly_and_by_its_pool(
         assert received == [b"pool 0", b"pool 1", b"pool 2"], "what came back was sent again, once and in order"
 
 
-def test_what_was_deleted_before_anybody_received_it_is_said_to_be_lost_and_new_dialogs_work(
+def test_records_deleted_before_receipt_are_reported_lost_and_new_dialogs_work(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -138,7 +138,7 @@ def test_what_was_deleted_before_anybody_received_it_is_said_to_be_lost_and_new_
         assert (finding.rule, "records 0 to 2" in finding.text) == ("lost", True), "also from the snapshot behind it on"
 
 
-def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_owner_recovers(
+def test_a_conversation_that_may_miss_a_message_gets_an_error_on_both_sides_and_the_next_owner_recovers(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

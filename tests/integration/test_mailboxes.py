@@ -95,7 +95,7 @@ def test_late_messages_are_redirected_in_order_once_although_their_homes_owner_i
         assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
 
 
-def test_a_home_in_this_process_is_asked_and_what_was_decided_is_not_given_again(
+def test_a_home_in_the_same_process_answers_and_decided_bounces_are_not_offered_again(
     servers: Servers, database: str
 ) -> None:
     with over(servers, database) as (shop, session, dialog):
@@ -118,7 +118,7 @@ def test_a_home_in_this_process_is_asked_and_what_was_decided_is_not_given_again
         assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
 
 
-def test_what_is_called_first_counts(servers: Servers, database: str) -> None:
+def test_the_first_decision_about_a_bounced_message_counts(servers: Servers, database: str) -> None:
     """The new dialog has not begun, so a REDIRECT waits. A CONFIRM behind it would not wait."""
     with over(servers, database) as (shop, session, dialog):
         with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
@@ -208,7 +208,7 @@ def _remembered(broker: Broker) -> int:
     return sum(map(len, broker._client.mailboxes._decisions._known.values()))
 
 
-def test_a_home_that_nobody_asks_is_not_followed_for_ever(
+def test_a_home_without_questions_is_closed_after_a_pause(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("homes", "mailboxes"):

@@ -61,7 +61,7 @@ def waiting(reader: Reader, group: uuid.UUID, partition: int) -> list[bytes]:
     return sorted(entry[2] or b"" for state in states for one in state.members(group.bytes) for entry in one.queue)
 
 
-def test_who_follows_a_process_that_was_killed_between_the_steps_of_a_move_goes_on_with_it(
+def test_the_next_owner_completes_a_move_when_its_owner_was_killed_between_two_steps(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -99,7 +99,7 @@ def test_who_follows_a_process_that_was_killed_between_the_steps_of_a_move_goes_
         assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
 
 
-def test_two_that_move_to_one_group_from_two_partitions_are_received_with_it_together(
+def test_two_conversations_that_join_a_group_from_two_partitions_are_received_with_it(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
     """The first one has not left when the second one looks for the group."""
@@ -140,7 +140,7 @@ def test_two_that_move_to_one_group_from_two_partitions_are_received_with_it_tog
         assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
 
 
-def test_a_group_that_has_left_and_that_nobody_has_taken_up_yet_is_joined_where_it_goes(
+def test_a_conversation_joins_a_group_that_has_left_but_is_not_yet_ingested_at_its_destination(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

@@ -37,7 +37,7 @@ def has(reader: Reader, *numbers: int) -> bool:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_a_partition_that_the_group_gave_to_the_dead_is_claimed_all_the_same(
+def test_a_partition_assigned_to_a_dead_member_is_claimed_by_another_reader(
     servers: Servers, database: str, protocol: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bodies: list[bytes] = []
@@ -72,7 +72,7 @@ def test_a_partition_that_the_group_gave_to_the_dead_is_claimed_all_the_same(
     assert sorted(bodies) == [b"1"] * 8 + [b"2"] * 8 + [b"3"] * 8
 
 
-def test_whoever_claims_it_with_better_right_keeps_it(servers: Servers, database: str) -> None:
+def test_a_reader_of_an_orphan_yields_to_a_reader_with_explicit_partitions(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, silence_timeout_s=SILENCE_S) as broker:
         open_shop(broker)
         with member_that_does_nothing(broker), broker.reader("Orders", timeout=0.2) as reader:

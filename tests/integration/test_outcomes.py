@@ -75,9 +75,7 @@ def send_and_hang(bootstrap: str, database: str, token_file: Path) -> None:
 
 @pytest.mark.stack
 @pytest.mark.xdist_group("own Kafka")
-def test_a_message_that_was_said_not_to_be_received_is_never_received(
-    proxied: Rig, database: str, tmp_path: Path
-) -> None:
+def test_a_message_with_the_outcome_not_received_is_never_received(proxied: Rig, database: str, tmp_path: Path) -> None:
     direct = proxied.stack.bootstrap
     token_file = tmp_path / "token"
     with connected(direct, database) as broker:
@@ -114,7 +112,7 @@ def asked_while_somebody_works(broker: Broker, asked: bytes) -> Outcome:
 
 
 @pytest.mark.stack
-def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, database: str) -> None:
+def test_the_outcome_of_an_arrived_message_is_received(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         with connected(servers.bootstrap, database) as client:
@@ -125,7 +123,7 @@ def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, databas
             assert sender is not None
             sent = sent_as_if_nobody_knew(sender, dialog)
             dialog.flush()
-            with pytest.raises(BadInput, match="this broker has sent these messages"):
+            with pytest.raises(BadInput, match="this broker sent these messages"):
                 client.outcome(token.encode(Token(tuple(sent))))
         assert asked_while_somebody_works(broker, token.encode(Token(tuple(sent)))).received
 
@@ -136,7 +134,7 @@ def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:
 
 
 @pytest.mark.stack
-def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_session(
+def test_sends_of_a_transaction_arrive_when_an_outcome_query_asks_about_its_session(
     servers: Servers, database: str
 ) -> None:
     """It was committed, so its sends happen. No process has transmitted it; the asking process does."""
@@ -176,7 +174,7 @@ def test_the_time_of_a_session_is_the_brokers(servers: Servers, database: str, m
 
 
 @pytest.mark.stack
-def test_nobody_answers_where_nobody_works(servers: Servers, database: str) -> None:
+def test_a_query_for_an_outcome_fails_when_no_worker_runs(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         address = queue_of(broker, "Orders").address(0)
@@ -189,7 +187,7 @@ def test_nobody_answers_where_nobody_works(servers: Servers, database: str) -> N
 
 
 @pytest.mark.stack
-def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> None:
+def test_a_session_continues_under_a_new_id(servers: Servers, database: str) -> None:
     """Everything counts, so no question is needed. A lane with records in flight waits for its destination's answer."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
@@ -220,7 +218,9 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
 
 
 @pytest.mark.stack
-def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_callers_that_need_a_new_id_wait_for_it(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, answered = threading.Event(), threading.Event()
     append = OpenTopic.append
 
@@ -252,7 +252,7 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
 
 
 @pytest.mark.stack
-def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: str) -> None:
+def test_an_outcome_query_gives_up_after_its_timeout(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         asked = token.encode(
@@ -266,7 +266,7 @@ def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: st
 
 
 @pytest.mark.stack
-def test_what_the_readme_says_of_unknown_outcomes_works(servers: Servers, database: str, tmp_path: Path) -> None:
+def test_the_documented_example_for_unknown_outcomes_works(servers: Servers, database: str, tmp_path: Path) -> None:
     """In a process whose Kafka is silent, and in another one."""
     text = (Path(__file__).parents[2] / "docs" / "guide" / "ends-and-errors.md").read_text("utf-8")
     kept, asked = (block for block in text.split("```") if "notes." in block)

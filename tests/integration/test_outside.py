@@ -37,7 +37,7 @@ def scene(row: str, servers: Servers) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("column", PROBES)
-def test_the_cell_says_what_happens(row: str, scene: Scene, column: str) -> None:
+def test_a_client_behaves_as_the_page_states_after_a_topic_change(row: str, scene: Scene, column: str) -> None:
     if column == "drop and create":
         said_truly(scene, HARMS[row])
     assert PROBES[column](scene) == CELLS[row, column]

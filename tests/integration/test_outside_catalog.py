@@ -56,7 +56,9 @@ def test_the_log_of_a_reader_names_it_once(happened: Happened) -> None:
 
 
 @pytest.mark.parametrize("column", PROBES)
-def test_the_cell_says_what_happens_to_the_catalog(happened: Happened, column: str) -> None:
+def test_a_client_behaves_as_the_page_states_after_a_change_of_the_catalog_topic(
+    happened: Happened, column: str
+) -> None:
     assert PROBES[column](happened.scene) == CELLS[happened.row, column]
 
 

@@ -41,7 +41,9 @@ def scene(row: str, servers: Servers) -> Iterator[Scene]:
 
 
 @pytest.mark.parametrize("column", PROBES)
-def test_the_cell_says_what_happens_to_the_transmission_queue(row: str, scene: Scene, column: str) -> None:
+def test_a_client_behaves_as_the_page_states_after_a_change_of_the_transmission_topic(
+    row: str, scene: Scene, column: str
+) -> None:
     assert PROBES[column](scene) == CELLS[row, column]
 
 

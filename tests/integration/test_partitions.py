@@ -21,7 +21,7 @@ from tests.kit.shop import (
 pytestmark = pytest.mark.stack
 
 
-def test_a_reader_takes_the_partitions_that_it_is_told_to_take(servers: Servers, database: str) -> None:
+def test_a_reader_takes_its_explicit_partitions(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=4)
         sent = send_orders(broker, dialogs=20, messages=40)

@@ -136,7 +136,7 @@ def test_a_saga_goes_back_when_konverse_run_loses_its_readers(broker: Broker, se
         assert deeds() == ["flight booked", "hotel booked", "hotel taken back", "flight taken back"]
 
 
-def test_a_schedule_goes_on_and_no_run_is_left_out_or_done_twice(play: Play) -> None:
+def test_a_schedule_continues_after_crashes_and_each_run_is_done_exactly_once(play: Play) -> None:
     lines = play(scheduled_work, "Owners", (BEFORE, 2), (BEHIND, 1), (BEFORE, 2))
     assert lines == [f"round {number}: all is well" for number in (1, 2, 3)]
 
@@ -150,7 +150,7 @@ def test_a_function_is_called_again_and_its_result_comes_once(play: Play) -> Non
     ]
 
 
-def test_an_inquiry_is_answered_once_with_what_came_in_time(play: Play) -> None:
+def test_each_inquiry_is_answered_once_from_the_offers_received_in_time(play: Play) -> None:
     lines = play(fan_out_fan_in, "Shippers", (BEFORE, 1), (BEHIND, 1), (BEFORE, 3))
     assert len(lines) == 2
     for pallets, line in zip((3, 4), lines, strict=True):
@@ -163,7 +163,7 @@ def test_an_inquiry_is_answered_once_with_what_came_in_time(play: Play) -> None:
     assert set(offers.values()) <= {1}
 
 
-def test_who_has_subscribed_gets_each_article_once_and_in_order(play: Play) -> None:
+def test_each_subscriber_gets_each_article_once_and_in_order(play: Play) -> None:
     assert play(killed_news, "Subscribers", (BEFORE, 1), (BEHIND, 1), (BEFORE, 2)) == [
         "%: A,B: one; B: two; A: three",
         "A: A,B: one; A: three",

@@ -148,7 +148,7 @@ def test_a_handler_that_raises_five_times_suspends_its_conversation_alone_behavi
             assert reader.operations.suspended == []
 
 
-def test_what_tells_of_the_end_is_not_skipped(servers: Servers, database: str) -> None:
+def test_an_error_of_the_peer_cannot_be_skipped(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)

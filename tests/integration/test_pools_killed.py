@@ -24,7 +24,9 @@ KEYS = 3
 
 
 @pytest.mark.parametrize("acknowledged", [59, 399])
-def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, database: str, acknowledged: int) -> None:
+def test_the_next_process_continues_where_a_killed_process_stopped(
+    servers: Servers, database: str, acknowledged: int
+) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker, partitions=2)
         open_stream(broker)
@@ -58,7 +60,7 @@ def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, datab
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
-def test_a_takeover_that_kafka_interrupts_goes_on_with_the_same_conversations(servers: Servers, database: str) -> None:
+def test_a_takeover_interrupted_by_kafka_continues_with_the_same_conversations(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker, partitions=2)
         open_stream(broker)
@@ -68,7 +70,7 @@ def test_a_takeover_that_kafka_interrupts_goes_on_with_the_same_conversations(se
                 sender.read_on(59)
                 sender.kill()
             with pool_of(broker, name="orders") as pool:
-                away = patch.object(pool._keeper.context.mailboxes, "look", side_effect=KafkaUnavailable("silence"))
+                away = patch.object(pool._keeper.context.mailboxes, "read", side_effect=KafkaUnavailable("silence"))
                 with away, pytest.raises(KafkaUnavailable, match="silence"):
                     pool.send(ORDER, b"0 first", "key 0")
                 for key in range(KEYS):
@@ -80,7 +82,9 @@ def test_a_takeover_that_kafka_interrupts_goes_on_with_the_same_conversations(se
         assert max(Counter(taker.bodies).values()) == 1
 
 
-def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(servers: Servers, database: str) -> None:
+def test_a_successor_takes_over_all_keys_of_a_pool_at_once_without_blocking_readers(
+    servers: Servers, database: str
+) -> None:
     """Ends wait for the application's reader, whose handler asks the pool, which waits for the reader's work."""
     keys = 40
     with connected(servers.bootstrap, database) as broker:
@@ -119,7 +123,7 @@ def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(ser
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
-def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_its_key(
+def test_messages_returned_to_a_dead_process_are_resent_by_its_successor_without_a_send_to_their_key(
     servers: Servers, database: str
 ) -> None:
     """Its conversation is over. The bounced message carries the key of its group."""
@@ -151,7 +155,7 @@ def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_
             until(lambda: left_open(broker) == [], "no endpoint is left")
 
 
-def test_a_pool_that_is_opened_again_goes_on_although_its_target_has_heard_nothing_yet(
+def test_a_reopened_pool_continues_conversations_of_which_its_target_has_received_nothing_yet(
     servers: Servers, database: str
 ) -> None:
     with stream_shop(servers.bootstrap, database) as broker:
@@ -174,7 +178,7 @@ def test_a_pool_that_is_opened_again_goes_on_although_its_target_has_heard_nothi
             until(lambda: not left_open(broker), "no endpoint is left")
 
 
-def test_a_second_living_process_is_told_who_uses_the_pool(servers: Servers, database: str) -> None:
+def test_a_second_live_process_gets_an_error_that_names_the_user_of_the_pool(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)
         open_stream(broker)
@@ -220,7 +224,7 @@ def test_without_a_lease_the_former_holder_is_stopped_by_the_logs(servers: Serve
         assert max(Counter(taker.bodies).values()) == 1
 
 
-def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
+def test_when_two_processes_begin_with_a_pool_at_once_the_later_one_keeps_it(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with stream_shop(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as later:
@@ -260,7 +264,7 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
         second.close()
 
 
-def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_has_left(
+def test_a_smaller_named_pool_continues_all_conversations_of_its_larger_predecessor(
     servers: Servers, database: str
 ) -> None:
     with stream_shop(servers.bootstrap, database) as broker, taking(broker, Taker()) as taker:
@@ -295,7 +299,7 @@ def test_a_key_of_a_named_pool_with_a_size_is_gone_on_with(servers: Servers, dat
 @pytest.mark.parametrize(
     ("where", "gone"), [(_here(), True), (f"{gethostname()} (00000000 pid:[1])", False), (gethostname(), False)]
 )
-def test_a_process_of_another_container_is_not_gone_because_nobody_has_its_number_here(
+def test_a_process_of_another_container_does_not_count_as_gone_because_its_pid_is_absent_here(
     where: str, *, gone: bool
 ) -> None:
     assert _is_gone(f"process 4194305 on {where}, session {bytes(16).hex()}") is gone

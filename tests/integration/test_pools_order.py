@@ -27,7 +27,7 @@ def broker(servers: Servers, database: str) -> Iterator[Broker]:
         yield broker
 
 
-def test_senders_that_wait_for_no_lock_do_not_find_what_waits(broker: Broker) -> None:
+def test_lock_free_senders_do_not_find_a_place_that_waits_for_an_earlier_conversation(broker: Broker) -> None:
     with pool_of(broker) as pool:
         pool.send(ORDER, b"one", b"key")
         slots = pool._slots
@@ -43,7 +43,7 @@ def test_senders_that_wait_for_no_lock_do_not_find_what_waits(broker: Broker) ->
 
 
 @pytest.mark.parametrize("what", ["routes.open", "context.mailboxes.redirect"])
-def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Broker, what: str) -> None:
+def test_returned_messages_are_resent_first_although_the_queue_was_full_at_first(broker: Broker, what: str) -> None:
     with pool_of(broker, read=False) as pool:
         pool.send(ORDER, b"first", b"key")
         end_at_target(broker, 0)
@@ -73,7 +73,7 @@ def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Bro
     ("error", "description", "resent"),
     [(0, "", True), (4711, "no more", False), (10001, 'Error -9719 from service "//depot": given up', True)],
 )
-def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
+def test_undelivered_messages_of_an_ended_conversation_are_resent_first_unless_its_error_forbids_it(
     broker: Broker, caplog: pytest.LogCaptureFixture, error: int, description: str, resent: bool
 ) -> None:
     """Its target ends it before any message arrives: none is accepted, and all come back."""
@@ -95,7 +95,7 @@ def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_
             assert any(f" received error Code:{error} Description:{description!r}" in one for one in caplog.messages)
 
 
-def test_what_came_back_and_cannot_go_again_is_said_to_who_waits_for_that(
+def test_a_sender_gets_queue_full_when_returned_messages_cannot_be_resent_in_time(
     servers: Servers, database: str, broker: Broker
 ) -> None:
     with connected(servers.bootstrap, database, send_timeout_s=3.0) as other:
@@ -114,7 +114,7 @@ def test_what_came_back_and_cannot_go_again_is_said_to_who_waits_for_that(
         ):
             with broker.reader("Orders", timeout=1) as reader:
                 reader.run(end)
-            until(lambda: pool._keeper.pooling.behind, "what came back was tried once")
+            until(lambda: pool._keeper.pooling.resends_pending, "what came back was tried once")
             with pytest.raises(QueueFull, match="could not be sent again within 3 s: there is no such service any mo"):
                 pool.send(ORDER, b"later", "key")
         with taking(broker, Taker()) as taker:

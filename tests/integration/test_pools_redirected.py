@@ -94,7 +94,7 @@ def test_a_pool_follows_a_redirection_with_all_that_it_has_sent(broker: Broker) 
             until(lambda: left_open(broker) == [], "no endpoint is left")
 
 
-def test_what_comes_back_to_a_pool_that_was_closed_goes_on_until_its_broker_is(
+def test_messages_returned_to_a_closed_pool_are_resent_until_its_broker_closes(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "konverse.pool"), pool_of(broker) as pool:
@@ -105,7 +105,11 @@ def test_what_comes_back_to_a_pool_that_was_closed_goes_on_until_its_broker_is(
     assert "3 conversations not yet ended by their targets, and 0 keys with returned messages" in caplog.text
     assert not pool.over
     with redirecting(broker, order=NORTH), taking(broker, Taker(), queue="North") as taker:
-        until(lambda: len(taker.bodies) == len(sent), "all is received")
+        try:
+            until(lambda: len(taker.bodies) == len(sent), "all is received")
+        except AssertionError as error:
+            where = f"pool over: {pool.over}, {pool._keeper.describe_unfinished()}; open: {left_open(broker)}"
+            raise AssertionError(f"{error}: {len(taker.bodies)} of {len(sent)} bodies; {where}") from None
         for key in range(KEYS):
             assert of_key(taker.bodies, key) == of_key(sent, key), "once, and in order"
         until(lambda: pool.over, "nothing is left of it")
@@ -120,7 +124,7 @@ def test_a_pool_that_is_not_empty_says_so_when_its_broker_is_closed(
     with connected(servers.bootstrap, database) as other, caplog.at_level(logging.WARNING, "konverse.pool"):
         pool = pool_of(other)
         pool.send(ORDER, b"one", "key")
-    assert "ends with unfinished work: 1 conversations not yet ended by their targets" in caplog.text
+    assert "ends with unfinished work: 1 conversation not yet ended by its target" in caplog.text
     assert "a named pool would resend them" in caplog.text
     assert pool.over
     with pytest.raises(BrokerClosed):
@@ -155,7 +159,7 @@ def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -
         ("//sales/Nowhere", "'//sales/Nowhere'"),
     ],
 )
-def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
+def test_messages_redirected_to_a_dead_end_are_listed_as_undelivered_and_received_later(
     servers: Servers, database: str, broker: Broker, way: str, says: str
 ) -> None:
     soon = patch(

@@ -7,13 +7,17 @@ import subprocess
 import sys
 import time
 import weakref
+from functools import partial
+from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from konverse.bridge.runtime import exits
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, begin, connected, open_shop, receive
+from tests.kit.shop import ORDER, begin, connected, open_shop, receive, sent, until
+
+ADMIN_THREADS = 4
 
 PROGRAM = """
 import os, sys, konverse
@@ -41,6 +45,7 @@ reader.wait_for_partitions(1)
 WITHOUT_KAFKA = """
 import uuid
 from konverse.bridge.runtime import exits
+from konverse.schemas.catalog.objects import Queue
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.client.sender import Sender
@@ -73,12 +78,47 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.stack
 @pytest.mark.parametrize("more", ["", FORKING, "raise SystemExit(0)"])
-def test_what_was_sent_arrives_although_nobody_flushes(servers: Servers, database: str, more: str) -> None:
+def test_unflushed_messages_arrive_when_the_program_ends(servers: Servers, database: str, more: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         done = run(PROGRAM.format(bootstrap=servers.bootstrap, database=database) + more)
         assert (done.returncode, done.stderr) == (0, "")
         assert [message.body for message in receive(broker, "Orders", 3)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.stack
+def test_closed_readers_and_brokers_leave_no_threads(servers: Servers, database: str) -> None:
+    """Producers and consumers end at once. The admin client of a broker, with four threads, waits for the collector."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+    gc.collect()
+    gc.disable()
+    try:
+        before = threads()
+        for _ in range(3):
+            with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+                sent(broker, b"first")
+                receive(broker, "Orders", 1)
+                opened = threads()
+                for number in range(3):
+                    sent(broker, b"%d" % number)
+                    receive(broker, "Orders", 1)
+                until(partial(at_most, opened), "closed readers have ended their threads", 10)
+            before += ADMIN_THREADS
+            until(partial(at_most, before), "a closed broker has ended its threads", 10)
+    finally:
+        gc.enable()
+    gc.collect()
+    until(partial(at_most, before - 3 * ADMIN_THREADS), "the collector ends the admin clients", 10)
+
+
+def at_most(most: int) -> bool:
+    return threads() <= most
+
+
+def threads() -> int:
+    """Number of threads of this process, those of librdkafka included."""
+    return len([*Path("/proc/self/task").iterdir()])
 
 
 @pytest.mark.stack
@@ -94,7 +134,7 @@ def test_handlers_in_the_background_do_not_keep_a_program_from_ending_nor_break_
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_kafka_does_not_take_is_given_up_aloud_and_soon() -> None:
+def test_messages_that_kafka_does_not_accept_are_soon_given_up_with_a_report() -> None:
     began = time.monotonic()
     done = run(WITHOUT_KAFKA)
     assert done.returncode == 0

@@ -39,7 +39,9 @@ def wait_until_it_lives(reader: Reader, conversation: UUID, partition: int, *, u
     until(lives, f"{conversation} with {unread} messages in partition {partition}")
 
 
-def test_a_conversation_moves_with_what_waits_and_what_comes_later_follows(servers: Servers, database: str) -> None:
+def test_a_relocated_conversation_keeps_its_waiting_messages_and_receives_later_ones(
+    servers: Servers, database: str
+) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=PARTITIONS)
         dialog = begin(broker)

@@ -6,22 +6,26 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Producer, TopicPartition
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.owner.snapshots import Truncation
+from konverse.dialog.owner.events import Truncate
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown, QueueNotFound
 from konverse.schemas.system_messages import ERROR
-from tests.kit.guarded import TOPIC, Guarded, Right, guarded_stack, in_words
+from tests.kit.guarded import SHORT_S, TOPIC, Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
 from tests.kit.rights import (
+    DELETES,
     DESCRIBE,
     INSTRUCTIONS,
     LOST,
@@ -30,10 +34,12 @@ from tests.kit.rights import (
     OPEN,
     ORDERS,
     READ,
+    RENEWS,
     RIGHTS,
     SETTINGS,
     SHOP,
     WRITE,
+    logs,
 )
 from tests.kit.shop import (
     DEADLINE_S,
@@ -46,6 +52,7 @@ from tests.kit.shop import (
     connected,
     fill,
     open_shop,
+    pumped,
     receive,
     until,
 )
@@ -175,7 +182,7 @@ EACH: Final = [
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[tuple[Guarded, Broker]]:
-    with guarded_stack([*ACTS, ACCEPTOR]) as (guarded, administrator):
+    with guarded_stack([*ACTS, ACCEPTOR, "renewing"]) as (guarded, administrator):
         open_shop(administrator)
         open_stream(administrator)
         open_regions(administrator, ("north",))
@@ -197,6 +204,30 @@ def guarded(stack: tuple[Guarded, Broker]) -> Iterator[Guarded]:
     left = [name for name in guarded.admin.list_topics(timeout=DEADLINE_S).topics if name.startswith(NEW)]
     for deleted in guarded.admin.delete_topics(left).values() if left else ():
         deleted.result()
+
+
+def _renew(guarded: Guarded, user: str) -> None:
+    """Take a new id while a message to `Orders` is unacknowledged."""
+    with guarded.as_user(user) as broker:
+        dialog = begin(broker)
+        dialog.send(ORDER, b"an order")
+        dialog.flush()
+        sender = broker._client.sender
+        assert sender is not None
+        with sender._producer.lock:
+            dialog.send(ORDER, b"not acknowledged when the id is given up")
+            sender._renewal.give_up()
+        dialog.flush(SHORT_S)
+        assert len(sender.session.ids) == 2
+
+
+def _delete(guarded: Guarded, user: str) -> None:
+    """Delete the first record of each topic of `Orders`, as an owner does after a snapshot."""
+    with guarded.as_user(user) as broker:
+        queue = next(queue for queue in broker.catalog.all(Queue) if queue.name == "Orders")
+        truncation = Truncation(broker._kafka, replace(queue, keep_ms=0))
+        truncation.truncate(0, Truncate(1, 1, 1))
+        truncation._worker.shutdown(wait=True)
 
 
 def _messages(guarded: Guarded) -> None:
@@ -264,7 +295,7 @@ def test_a_loss_is_accepted_with_the_rights_that_the_operating_page_names(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("right", [pytest.param(one, id=in_words(one)) for one in OF_LOSS if one not in NOT_FOR_LOSS])
-def test_for_each_right_that_accept_loss_misses_an_error_or_a_log_line_names_what_to_grant(
+def test_for_each_right_missing_for_accept_loss_an_error_or_a_log_line_names_the_right_to_grant(
     stack: tuple[Guarded, Broker], right: Right, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded, administrator = stack
@@ -283,9 +314,75 @@ def test_for_each_right_that_accept_loss_misses_an_error_or_a_log_line_names_wha
     assert any(f"rant {words} to User:{ACCEPTOR}" in f"{said} {caplog.text}" for words in named), (said, caplog.text)
 
 
+@pytest.fixture
+def owned(stack: tuple[Guarded, Broker]) -> Iterator[Guarded]:
+    """The stack with a reader of the queue to which orders go."""
+    guarded, administrator = stack
+    with administrator.reader("Orders") as reader, pumped(reader):
+        yield guarded
+
+
+def test_a_sender_takes_a_new_id_with_the_rights_that_the_operating_page_names(
+    owned: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned.grant("renewing", RENEWS)
+    with caplog.at_level(logging.WARNING, "konverse"):
+        _renew(owned, "renewing")
+    assert "uthorization" not in caplog.text
+
+
+@pytest.mark.parametrize("topic", [pytest.param(topic, id=topic) for topic in logs(ORDERS)])
+def test_for_each_log_that_a_sender_with_a_new_id_may_not_read_flush_names_the_right_to_grant(
+    owned: Guarded, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = (TOPIC, topic, READ)
+    owned.grant("renewing", RENEWS)
+    owned.revoke("renewing", right)
+    with pytest.raises(OutcomeUnknown) as unknown:
+        _renew(owned, "renewing")
+    named = (in_words(right), in_words((TOPIC, topic, DESCRIBE)))  # as in the test of all kinds of process
+    assert any(f"rant {words} to User:renewing" in str(unknown.value) for words in named), caplog.text
+
+
+@pytest.fixture
+def written(stack: tuple[Guarded, Broker]) -> Guarded:
+    """The stack with at least one record in each topic of `Orders`."""
+    guarded, _ = stack
+    producer = Producer({"bootstrap.servers": guarded.plain})
+    for topic in logs(ORDERS):
+        producer.produce(topic, b"a record", partition=0)
+    assert not producer.flush(DEADLINE_S)
+    return guarded
+
+
+def test_an_owner_deletes_old_records_with_the_rights_that_the_operating_page_names(
+    written: Guarded, caplog: pytest.LogCaptureFixture
+) -> None:
+    written.grant("worker", [*RIGHTS["worker"], *DELETES])
+    with caplog.at_level(logging.INFO, "konverse.snapshots"):
+        _delete(written, "worker")
+    assert [line.split(":")[0] for line in caplog.messages] == [
+        f"the logs of {ORDERS}/0 were truncated below these offsets"
+    ]
+
+
+@pytest.mark.parametrize("right", [pytest.param(right, id=in_words(right)) for right in DELETES])
+def test_for_each_missing_right_to_delete_a_warning_names_the_right_to_grant(
+    written: Guarded, right: Right, caplog: pytest.LogCaptureFixture
+) -> None:
+    written.grant("worker", [*RIGHTS["worker"], *DELETES])
+    written.revoke("worker", right)
+    with caplog.at_level(logging.INFO, "konverse.snapshots"):
+        _delete(written, "worker")
+    (line,) = caplog.messages
+    assert line.startswith(f"the logs of {ORDERS}/0 were not truncated: ")
+    words = in_words(right).replace(" group ", " groups with the prefix ")
+    assert f"Grant {words} to User:worker" in line
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize(("user", "right"), EACH)
-def test_for_each_missing_right_an_error_or_a_log_line_names_what_to_grant(
+def test_for_each_missing_right_an_error_or_a_log_line_names_the_right_to_grant(
     guarded: Guarded, user: str, right: Right, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded.grant(user, RIGHTS[user])

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.stack
 ROOM_BYTES = 3 * SESSION_RECORD_BYTES
 
 
-def test_whoever_begins_a_dialog_or_sets_a_timer_waits_for_room_and_is_told_when_there_is_none(
+def test_begin_and_set_timer_wait_for_room_and_raise_queue_full_when_there_is_none(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database, send_timeout_s=2) as broker:
@@ -39,7 +39,7 @@ def test_whoever_begins_a_dialog_or_sets_a_timer_waits_for_room_and_is_told_when
         begin(broker)
 
 
-def test_who_waits_for_room_in_a_session_that_is_over_is_told(servers: Servers, database: str) -> None:
+def test_waiting_for_room_in_a_session_that_is_over_raises_session_taken_over(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, send_timeout_s=2) as broker:
         open_shop(broker)
         dialog = begin(broker)

@@ -62,7 +62,7 @@ def by_first_word(message: Message) -> Any:
     word = message.body.decode().partition(" ")[0]
     if word == "broken":
         raise LookupError("no such region")
-    return {"north": NORTH, "south": Target(SOUTH), "number": 7, "unknown": "//sales/Nowhere"}.get(word)
+    return {"north": NORTH, "south": Target(SOUTH), "number": 7, "unknown": "//sales/NoSuchRegion"}.get(word)
 
 
 @contextmanager
@@ -132,10 +132,10 @@ def test_a_ready_classifier_goes_by_a_table_of_the_catalog_that_may_change(regio
     [
         (b"broken", r"failed on message .* of type '//sales/Order'.*LookupError: no such region"),
         (b"number", r"answered with 7, of type int"),
-        (b"unknown", r"there is no service '//sales/Nowhere'"),
+        (b"unknown", r"there is no service '//sales/NoSuchRegion'"),
     ],
 )
-def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_nothing(
+def test_a_failing_classifier_suspends_only_its_conversation_and_loses_nothing(
     regions: Broker, caplog: pytest.LogCaptureFixture, body: bytes, words: str
 ) -> None:
     router = router_of(regions)
@@ -155,13 +155,13 @@ def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_
         ]
         assert len(lines) == 5
         assert all(re.search(words, line) for line in lines)
-        assert all(f"router {ORDER_SERVICE!r} was at a message of type {ORDER!r}; " in line for line in lines)
+        assert all(f"router {ORDER_SERVICE!r} failed on a message of type {ORDER!r}; " in line for line in lines)
         router.classify = lambda _: SOUTH
         router._reader.operations.resume(dialog.id)
         assert [*answer_in(regions, "south", 1)] == [body], "nothing was lost"
 
 
-def test_operators_of_any_process_resume_and_skip_what_a_router_that_runs_by_itself_has_suspended(
+def test_operators_in_any_process_resume_and_skip_conversations_suspended_by_a_running_router(
     regions: Broker,
 ) -> None:
     router = router_of(regions)
@@ -176,7 +176,9 @@ def test_operators_of_any_process_resume_and_skip_what_a_router_that_runs_by_its
         assert not any(regions.operations.suspended())
 
 
-def test_an_unclassifiable_message_is_told_to_its_sender_and_shown(regions: Broker) -> None:
+def test_the_sender_of_an_unclassifiable_message_gets_an_error_and_the_router_records_the_failure(
+    regions: Broker,
+) -> None:
     router = regions.router(ORDER_SERVICE)(lambda _: Unclassifiable("nobody is there"))
     dialog = sent(regions, b"nowhere")
     with running(router):
@@ -220,7 +222,7 @@ def test_two_routers_that_route_to_each_other_end_with_an_error_that_names_the_w
     assert back.routed.forwarded + forth.routed.forwarded == 8
 
 
-def test_a_router_has_to_accept_the_union_of_what_its_targets_do(regions: Broker) -> None:
+def test_a_router_must_accept_exactly_the_union_of_the_contracts_of_its_targets(regions: Broker) -> None:
     regions.admin.create_contract("//sales/Noting", {NOTE: "ANY"})
     classifier = Known({NORTH})
     router = regions.router(ORDER_SERVICE)(classifier)
@@ -239,7 +241,7 @@ def test_a_router_has_to_accept_the_union_of_what_its_targets_do(regions: Broker
     with pytest.raises(InvalidRoute, match=r"lists contract '//sales/Noting', which none of its targets accepts"):
         router.classify = Known({SOUTH})
     with pytest.raises(ServiceNotFound):
-        router.classify = Known({"//sales/Nowhere"})
+        router.classify = Known({"//sales/NoSuchRegion"})
 
 
 class Known:
@@ -288,7 +290,7 @@ def test_a_router_that_was_refused_is_declared_again(regions: Broker) -> None:
         router_of(regions)
 
 
-def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
+def test_a_hanging_classifier_is_logged_and_other_conversations_are_routed(
     regions: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     release = threading.Event()

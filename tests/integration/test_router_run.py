@@ -51,7 +51,7 @@ def test_a_process_whose_classifier_hangs_ends_itself_and_the_message_is_tried_a
             assert worker.stop() == 0, worker.text
 
 
-def test_what_flows_through_a_router_is_shown_while_it_flows(
+def test_router_watch_shows_figures_while_messages_flow(
     servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KONVERSE_REDIS", servers.redis_url)
@@ -119,14 +119,14 @@ def test_a_router_that_is_run_again_is_shown_once(servers: Servers, database: st
             assert (shown.processes, shown.routed) == (1, router.routed)
 
 
-def test_who_watches_without_redis_is_told_what_to_do(servers: Servers, database: str) -> None:
+def test_watching_without_redis_reports_that_none_was_named(servers: Servers, database: str) -> None:
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
     answered = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["router", "watch", ORDER_SERVICE, *common])
     assert answered.exit_code == 2
     assert "no Redis was named" in answered.stderr
 
 
-def test_who_watches_a_service_that_does_not_exist_is_told_so(servers: Servers, database: str) -> None:
+def test_watching_an_unknown_service_reports_that_it_does_not_exist(servers: Servers, database: str) -> None:
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--redis", servers.redis_url, "--database", database]
     answered = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["router", "watch", "//nobody", "--count", "1", *common])
     assert answered.exit_code == 2

@@ -75,7 +75,9 @@ def test_a_table_is_made_changed_shown_and_dropped(broker: Broker, run: Run) -> 
     assert (code, "there is no routing table 'Regions'" in err) == (2, True)
 
 
-def test_entries_come_from_files_and_what_is_shown_can_be_given_again(broker: Broker, run: Run, tmp_path: Path) -> None:
+def test_table_entries_come_from_files_and_the_output_of_show_is_valid_input(
+    broker: Broker, run: Run, tmp_path: Path
+) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text(f'key,service,broker_instance\n"n,1",{NORTH},\ns,{SOUTH},{ELSEWHERE}\n\n', "utf-8")
     assert run("table", "create", "Regions", "--file", str(rows))[0] == 0
@@ -95,9 +97,9 @@ def test_entries_come_from_files_and_what_is_shown_can_be_given_again(broker: Br
         ("a,b,c,d\n", "line 1: 4 columns; a row has key,service,broker_instance"),
         (f"n,{NORTH}\nn,{SOUTH}\n", "key 'n' is given more than once"),
         (f'{{"n": "{NORTH}", "n": "{SOUTH}"}}', "key 'n' is given more than once"),
-        ("{", "no JSON document"),
+        ("{", "not a JSON document"),
         ('{"n": {"service": 7}}', "key 'n' has no service"),
-        (b"\xff", "no UTF-8"),
+        (b"\xff", "not encoded in UTF-8"),
         (None, "cannot be read"),
     ],
 )
@@ -149,7 +151,7 @@ def test_a_decision_is_explained(broker: Broker, run: Run, tmp_path: Path) -> No
     )
 
 
-def test_what_a_body_names_is_explained(broker: Broker, run: Run, tmp_path: Path) -> None:
+def test_explain_shows_the_service_for_a_body(broker: Broker, run: Run, tmp_path: Path) -> None:
     named = f"<message><toServiceName>{NORTH}</toServiceName></message>"
     assert f"service     {NORTH}\n" in run("router", "explain", "-", text=named)[1]
     out = run("router", "explain", "-", text=named.replace(NORTH, "//nowhere"))[1]
@@ -173,13 +175,15 @@ def test_what_a_body_names_is_explained(broker: Broker, run: Run, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--classifier", "by:chance"], "no kind of classifier"),
-        (["--classifier", "json_path:a"], "no JSONPath"),
+        (["--classifier", "by:chance"], "not a kind of classifier"),
+        (["--classifier", "json_path:a"], "not a valid JSONPath"),
         (["--classifier", "@/nowhere"], "cannot be read"),
         (["--table", "Nothing"], "there is no routing table 'Nothing'"),
     ],
 )
-def test_what_cannot_be_explained_is_wrong_usage(run: Run, options: list[str], says: str) -> None:
+def test_explain_exits_with_code_2_for_an_invalid_classifier_or_an_unknown_table(
+    run: Run, options: list[str], says: str
+) -> None:
     text = "<message><toServiceName>x</toServiceName></message>"
     code, _, err = run("router", "explain", "-", *options, text=text)
     assert code == 2

@@ -70,14 +70,14 @@ def test_a_table_is_created_once(broker: Broker) -> None:
         broker.admin.create_routing_table("WithDefault", {"n": NORTH}, default=NORTH, if_not_exists=True)
     made = broker.admin.create_routing_table("Regions", {"n": NORTH})
     assert broker.admin.create_routing_table("Regions", {"n": NORTH}, if_not_exists=True) == made
-    with pytest.raises(AlreadyExists, match="with entries with 1 keys, not with 2 keys"):
+    with pytest.raises(AlreadyExists, match="with entries with 1 key, not with 2 keys"):
         broker.admin.create_routing_table("Regions", {"n": NORTH, "s": SOUTH}, if_not_exists=True)
     with pytest.raises(AlreadyExists):
         broker.admin.create_routing_table("Regions", {"n": NORTH})
     assert broker.admin.routing_table("Regions") == made
 
 
-def test_what_no_table_can_be_is_refused_and_leaves_it_as_it_was(broker: Broker) -> None:
+def test_an_invalid_alteration_of_a_routing_table_is_refused_and_changes_nothing(broker: Broker) -> None:
     before = broker.admin.create_routing_table("Regions", {"n": NORTH}, routers=[ORDER_SERVICE])
     refused: list[tuple[type[BadInput], str, dict[str, Any]]] = [
         (NothingChanged, "names nothing to alter", {}),

@@ -19,7 +19,7 @@ from examples.sales import services
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
 from konverse.bridge.owner.follower import Follower
-from konverse.bridge.reader.drained import DrainCheck, Mark
+from konverse.bridge.reader.drain_check import DrainCheck, Mark
 from konverse.bridge.worker.app import App
 from konverse.bridge.worker.process import WorkerProcess
 from konverse.dialog.transaction.transaction import Transaction
@@ -142,7 +142,9 @@ def test_at_a_second_signal_a_handler_is_cut_off_and_nothing_of_it_counts(
         assert message.body == HOLD
 
 
-def test_processes_stop_when_whoever_started_them_is_killed(servers: Servers, database: str, tmp_path: Path) -> None:
+def test_reader_processes_stop_when_their_parent_process_is_killed(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send(broker, b"one")
@@ -155,7 +157,7 @@ def test_processes_stop_when_whoever_started_them_is_killed(servers: Servers, da
 
 
 @pytest.mark.slow
-def test_what_fails_is_logged_parked_and_operated_from_another_process(
+def test_failing_conversations_are_logged_suspended_and_operated_on_from_another_process(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -163,7 +165,7 @@ def test_what_fails_is_logged_parked_and_operated_from_another_process(
         resumed, skipped, ended = (send(broker, POISON, b"behind %d" % number) for number in range(3))
         send_orders(broker, dialogs=2, messages=4)
         with Run(servers, database, tmp_path) as worker:
-            worker.wait_for("is suspended after 5 attempts", 3)
+            worker.wait_for("is suspended after 5 failed attempts", 3)
             assert {one["body"] for one in worker.handled(4)} == {f"order {number}" for number in range(4)}
             failures = [one for one in worker.said("failed (attempt") if one["conversation"] == str(resumed)]
             assert [one["attempt"] for one in failures] == [1, 2, 3, 4, 5]
@@ -224,7 +226,7 @@ def test_all_that_is_suspended_is_resumed_at_once_when_its_handler_is_mended(
             dialog.send(ORDER, POISON)
         broker.flush()
         with Run(servers, database, tmp_path) as worker:
-            worker.wait_for("is suspended after 5 attempts", 4)
+            worker.wait_for("is suspended after 5 failed attempts", 4)
             for nothing in ("--queue", "Shop"), ("--reason", "of another fault"), ("--older-than", "1h"):
                 code, out, _ = run(servers, database, *every, *nothing)
                 assert (code, "0 suspended conversations resumed" in out) == (0, True)
@@ -267,7 +269,7 @@ def test_more_processes_than_partitions_are_refused_with_the_remedy(
         open_shop(broker, partitions=1)
     with Run(servers, database, tmp_path, "--readers", "processes") as worker:
         assert worker.wait() == 2
-    for words in ("queue 'Orders' has 1 partitions", "Let max_readers be 1 or less", "--readers threads"):
+    for words in ("queue 'Orders' has 1 partition,", "Set max_readers to 1 or less", "--readers threads"):
         assert words in worker.text
 
 
@@ -332,7 +334,7 @@ def test_a_queue_whose_handler_hangs_does_not_keep_the_error_of_another_one_from
             finally:
                 release.set()
         assert "a thread of this process ended with SystemExit: no more of this" in caplog.text
-        assert "abandoned; their messages are received again: queue 'Orders'" in caplog.text
+        assert "did not finish; the messages there are received again: queue 'Orders'" in caplog.text
 
 
 def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(servers: Servers, database: str) -> None:
@@ -392,7 +394,7 @@ def leave(transaction):
 """
 
 
-def test_a_handler_that_ends_its_process_is_said_to_and_the_process_is_started_again(
+def test_a_handler_that_ends_its_process_is_logged_and_the_process_is_restarted(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
     (tmp_path / "leaving.py").write_text(ENDING, "utf-8")
@@ -400,7 +402,9 @@ def test_a_handler_that_ends_its_process_is_said_to_and_the_process_is_started_a
         open_shop(broker)
         send(broker, b"one")
         with Run(servers, database, tmp_path, app="leaving:app", cwd=tmp_path) as worker:
-            worker.wait_for("a handler ended this process by raising SystemExit (enough)", 2)
+            worker.wait_for(
+                "a handler of the queues of leaving:app ended this process by raising SystemExit (enough)", 2
+            )
             assert worker.wait_for("it is restarted")
         assert "Traceback" not in worker.text
 

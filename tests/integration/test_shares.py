@@ -23,13 +23,16 @@ pytestmark = pytest.mark.stack
 def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.reader.assignment.NOTHING_S", 3.0)
+    monkeypatch.setattr("konverse.bridge.reader.assignment.NO_PARTITION_WARNING_S", 3.0)
     with connected(servers.bootstrap, database) as one, connected(servers.bootstrap, database) as two:
         open_shop(one)
         with one.reader("Orders") as first, pumped(first):
             until(lambda: first.partitions, "the first reader has the partition")
             with two.reader("Orders") as second, pumped(second):
-                until(lambda: "has no partition: other readers own all 1" in caplog.text, "the warning is logged")
+                until(
+                    lambda: "has no partition: other readers own all that the queue has (1 partition)" in caplog.text,
+                    "the warning is logged",
+                )
                 holder, other = (first, second) if first.partitions else (second, first)  # the group chooses
                 assert not other.partitions
                 holder.close()
@@ -40,7 +43,7 @@ def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
 def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.reader.reader.PLENTY_RECORDS", 10)
+    monkeypatch.setattr("konverse.bridge.reader.reader.UNREAD_RECORDS_MAX", 10)
     with connected(servers.bootstrap, database, group_protocol=protocol) as broker:
         open_shop(broker, partitions=2)
         send_orders(broker, dialogs=200, messages=200)
@@ -51,7 +54,7 @@ def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
             with pumped(second):
                 for transaction in first:
                     # with the classic protocol, it has no partition for a moment
-                    scarce = first._handing_out.scarce(first._plenty)
+                    scarce = first._handing_out.scarce(first._unread_max)
                     assert not scarce or len(first.partitions) < 2, "the backlog was worked off before it was shared"
                     with transaction:
                         time.sleep(0.01)  # checked, and left waiting
@@ -61,7 +64,7 @@ def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
             second.close()
 
 
-def test_whoever_waits_for_kafka_to_acknowledge_its_work_still_hears_the_group(
+def test_a_reader_that_waits_in_settle_still_takes_part_in_a_rebalance(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -120,7 +123,7 @@ def _finish_one(reader: Reader) -> None:
         list(transaction)
 
 
-def test_a_partition_that_the_group_took_away_is_told_to_whoever_settles(servers: Servers, database: str) -> None:
+def test_settle_raises_once_for_a_partition_that_the_group_revoked(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=2, messages=2)
@@ -135,7 +138,7 @@ def test_a_partition_that_the_group_took_away_is_told_to_whoever_settles(servers
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_ends_after_its_partition_was_given_back_is_told_to_whoever_settles(
+def test_settle_raises_only_for_a_transaction_committed_after_its_partition_was_revoked(
     servers: Servers, database: str, commit: bool
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

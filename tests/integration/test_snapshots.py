@@ -51,7 +51,7 @@ def idle_fold(reader: Reader) -> Fold:
     return owner.fold
 
 
-def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
+def test_an_owner_recovers_from_the_newest_snapshot_and_the_records_after_it(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -82,7 +82,7 @@ def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
         prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
 
 
-def test_what_is_older_than_two_snapshots_is_deleted_and_the_conversations_go_on(
+def test_records_older_than_two_snapshots_are_deleted_and_conversations_continue(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
@@ -107,7 +107,7 @@ def test_what_is_older_than_two_snapshots_is_deleted_and_the_conversations_go_on
         assert verify(servers.bootstrap, [queue, queue_of(broker, "Shop")]) == [], "from the oldest snapshot on"
 
 
-def test_a_registered_reader_holds_what_it_has_not_read(servers: Servers, database: str) -> None:
+def test_a_registered_consumer_group_prevents_deletion_of_its_unread_records(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, keep=timedelta(0))
         queue = queue_of(broker, "Orders")

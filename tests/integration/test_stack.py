@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]
 def stack(tmp_path: Path) -> Iterator[StackCommand]:
     command = StackCommand(tmp_path)
     yield command
-    command.run("down")
+    command.call("down")
     assert processes_naming(tmp_path) == []
     assert files_in(tmp_path) == []
 
@@ -54,10 +54,10 @@ def test_a_stack_goes_up_is_found_shown_and_goes_down(stack: StackCommand, tmp_p
 
 
 def test_without_a_stack_down_is_fine_and_status_and_logs_say_so(stack: StackCommand) -> None:
-    assert stack.run("down")[:2] == (0, "Nothing was running.\n")
-    code, out, _ = stack.run("status")
+    assert stack.call("down")[:2] == (0, "Nothing was running.\n")
+    code, out, _ = stack.call("status")
     assert (code, out) == (5, "There is no stack 'default'. Start one with: konverse stack up\n")
-    code, _, err = stack.run("logs", "--name", "nope")
+    code, _, err = stack.call("logs", "--name", "nope")
     assert (code, err) == (5, "konverse: There is no stack 'nope'. Start one with: konverse stack up --name nope\n")
 
 
@@ -93,9 +93,9 @@ def test_kept_data_are_there_again(stack: StackCommand) -> None:
 
 def test_the_logs_are_shown_and_followed(stack: StackCommand) -> None:
     stack.json("up")
-    assert "Kafka Server started" in stack.run("logs", "kafka")[1]
-    assert "redis | " in stack.run("logs")[1]
-    code, _, err = stack.run("logs", "mysql")
+    assert "Kafka Server started" in stack.call("logs", "kafka")[1]
+    assert "redis | " in stack.call("logs")[1]
+    code, _, err = stack.call("logs", "mysql")
     assert (code, err) == (2, "konverse: The stack 'default' has no server 'mysql'. It has: redis, kafka.\n")
     with stack.start("logs", "redis", "--follow", "--lines", "1") as following:
         assert following.stdout is not None
@@ -134,10 +134,12 @@ def test_two_ups_at_once_start_one_stack(stack: StackCommand) -> None:
 
 
 @pytest.mark.parametrize("option", ["--kafka-port", "--redis-port"])
-def test_a_port_that_is_taken_is_told_and_nothing_is_left(stack: StackCommand, tmp_path: Path, option: str) -> None:
+def test_a_port_in_use_is_reported_and_no_process_or_file_is_left(
+    stack: StackCommand, tmp_path: Path, option: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        code, _, err = stack.run("up", option, str(port))
+        code, _, err = stack.call("up", option, str(port))
     assert code == 3
     assert err == f"konverse: Port {port} of 127.0.0.1 ({option}) is in use or not allowed. Give another, or none.\n"
     assert processes_naming(tmp_path) == []
@@ -153,13 +155,13 @@ def test_ports_that_were_asked_for_are_used(stack: StackCommand) -> None:
     assert (up["bootstrap"], up["redis_url"]) == (f"127.0.0.1:{kafka_port}", f"redis://127.0.0.1:{redis_port}/0")
     assert stack.json("up", "--kafka-port", str(kafka_port))["found"] is True
     for option, what, port in (("--kafka-port", "Kafka", kafka_port), ("--redis-port", "Redis", redis_port)):
-        code, out, err = stack.run("up", option, "9092")
+        code, out, err = stack.call("up", option, "9092")
         assert (code, out) == (2, "")
         assert f"has {what} on port {port}, not 9092" in err
 
 
 def test_one_port_for_both_is_refused(stack: StackCommand) -> None:
-    code, _, err = stack.run("up", "--kafka-port", "23456", "--redis-port", "23456")
+    code, _, err = stack.call("up", "--kafka-port", "23456", "--redis-port", "23456")
     assert (code, err) == (2, "konverse: Kafka and Redis cannot both have port 23456. Give each its own.\n")
 
 
@@ -167,7 +169,7 @@ def test_a_folder_with_other_things_is_left_alone(stack: StackCommand, tmp_path:
     mine = tmp_path / "mine"
     (mine / "data").mkdir(parents=True)
     for command in ("up", "down"):
-        code, _, err = stack.run(command, "--directory", str(mine))
+        code, _, err = stack.call(command, "--directory", str(mine))
         assert code == 2
         assert "is not empty and not the folder of a stack" in err
     assert (mine / "data").is_dir()
@@ -183,8 +185,8 @@ def test_a_stack_may_stand_in_any_folder_and_be_redis_alone(stack: StackCommand,
 
 
 def test_wrong_options_are_wrong_usage(stack: StackCommand) -> None:
-    assert stack.run("up", "--brokers", "2")[0] == 2
-    assert stack.run("up", "--name", "../x")[0] == 2
+    assert stack.call("up", "--brokers", "2")[0] == 2
+    assert stack.call("up", "--name", "../x")[0] == 2
     assert stack.run("up", "--no-such-option")[0] == 2
 
 

@@ -18,9 +18,8 @@ import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from konverse.deploy import LocalStack, StackSettings
 from konverse.deploy.host.processes import ProcessId
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.stack_errors import DiskFull, JavaNotFound, ServerDied, ServerNotFound
 from tests.integration.stack_command import processes_naming
@@ -68,16 +67,13 @@ def test_a_killed_redis_comes_back_with_its_data_if_it_has_a_file(own_stack: Loc
 
 
 def test_a_server_that_runs_is_ended_cleanly_before_it_is_started_again(own_stack: LocalStack) -> None:
+    with pytest.raises(InvalidSettings, match="It has: redis, kafka"):
+        own_stack.restart("zookeeper")
     before = own_stack.pids
     own_stack.restart("kafka")
     assert own_stack.pids["kafka"] != before["kafka"]
     assert own_stack.pids["redis"] == before["redis"]
     assert [server.running for server in own_stack.status()] == [True, True]
-
-
-def test_an_unknown_server_is_bad_input(own_stack: LocalStack) -> None:
-    with pytest.raises(InvalidSettings, match="It has: redis, kafka"):
-        own_stack.kill("zookeeper")
 
 
 def test_messages_of_eight_mebibytes_pass_and_topics_are_not_made_by_mistake(own_stack: LocalStack) -> None:
@@ -96,7 +92,7 @@ def test_messages_of_eight_mebibytes_pass_and_topics_are_not_made_by_mistake(own
 
 PARENT = """
     import sys, threading, time
-    from konverse.deploy.stack.stack import LocalStack
+    from konverse.deploy import LocalStack
     def start():
         stack = LocalStack.start()
         print(*stack.pids.values(), stack.directory, flush=True)
@@ -120,7 +116,7 @@ def test_servers_end_with_their_parent_however_it_ends(temporary: Path, number: 
     until(lambda: not processes_naming(temporary))
 
 
-def test_a_broker_that_dies_at_its_start_is_told_with_its_last_words(temporary: Path) -> None:
+def test_the_error_for_a_broker_that_dies_during_its_start_contains_its_last_output(temporary: Path) -> None:
     settings = StackSettings(broker_settings={"num.io.threads": "none"})
     with pytest.raises(ServerDied, match=r"kafka ended while it was starting(?s:.*)num\.io\.threads"):
         LocalStack.start(settings)
@@ -128,7 +124,9 @@ def test_a_broker_that_dies_at_its_start_is_told_with_its_last_words(temporary: 
     assert processes_naming(temporary) == []
 
 
-def test_the_folder_of_a_stack_that_runs_is_refused_and_that_stack_goes_on(new_stack: NewStack, tmp_path: Path) -> None:
+def test_starting_a_stack_in_the_folder_of_a_running_stack_is_refused_and_the_running_stack_continues(
+    new_stack: NewStack, tmp_path: Path
+) -> None:
     first = new_stack(StackSettings(brokers=0, directory=tmp_path / "stack"))
     with pytest.raises(InvalidSettings, match="the folder of a stack already"):
         LocalStack.start(StackSettings(brokers=0, directory=tmp_path / "stack", redis_port=_port(first.redis_url)))
@@ -190,14 +188,14 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_small_disk_is_told_before_anything_is_started(small_disk: Callable[[int], Path]) -> None:
+def test_a_small_disk_is_reported_before_any_server_is_started(small_disk: Callable[[int], Path]) -> None:
     disk = small_disk(16)
     with pytest.raises(DiskFull, match=r"64 MiB are needed and its file system has \d+ bytes"):
         LocalStack.up(StackSettings(directory=disk / "stack"))
     assert list(disk.iterdir()) == []
 
 
-def test_a_disk_that_is_full_when_a_broker_starts_is_told_and_the_data_stay(small_disk: Callable[[int], Path]) -> None:
+def test_a_broker_restart_on_a_full_disk_raises_disk_full_and_keeps_the_data(small_disk: Callable[[int], Path]) -> None:
     disk = small_disk(160)
     settings = StackSettings(directory=disk / "stack", redis=False, start_deadline_s=60)
     try:

@@ -93,7 +93,7 @@ def test_a_standby_leads_at_once_when_the_owner_was_killed_and_nothing_is_lost_o
         prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
 
 
-def test_a_follower_that_slept_through_a_truncation_goes_on(
+def test_a_follower_recovers_after_a_truncation_that_it_missed(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 60)
@@ -129,7 +129,7 @@ def test_a_follower_that_slept_through_a_truncation_goes_on(
             assert standby._followers[number] is not asleep, "it recovered again"
 
 
-def test_who_stands_by_makes_a_snapshot_when_nobody_else_does(
+def test_a_standby_makes_a_snapshot_when_no_owner_does(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

@@ -107,7 +107,8 @@ def test_a_running_reader_names_each_changed_setting_its_value_and_the_command_t
                 set_config(admin, topics[part], setting, value)
                 line = f"topic {topics[part]} has {setting}={value}"
                 until(lambda line=line: line in caplog.text, line)  # type: ignore[misc]
-                mended = f"kafka-configs --alter --topic {topics[part]} --add-config {setting}={needed}"
+                to = f"--bootstrap-server {servers.bootstrap} --alter --topic {topics[part]}"
+                mended = f"kafka-configs {to} --add-config {setting}={needed}"
                 assert mended in caplog.text
                 set_config(admin, topics[part], setting, needed)
             lines = [record.getMessage() for record in caplog.records if record.name == "konverse.reader"]

@@ -50,7 +50,7 @@ def test_an_answer_to_a_topic_that_was_made_again_is_not_settled_until_its_queue
             reader.settle()
 
 
-def test_what_a_router_passes_on_to_a_topic_that_was_made_again_stays_in_its_outbox(
+def test_messages_forwarded_to_a_recreated_topic_stay_in_the_outbox_of_the_router(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connected(servers.bootstrap, database) as broker:

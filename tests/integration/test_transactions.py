@@ -103,7 +103,7 @@ def refuted(broker: Broker) -> list[str]:
     return [finding.text for finding in verification.run()[1]]
 
 
-def test_what_is_sent_by_both_paths_is_received_in_the_order_of_the_calls(
+def test_direct_and_transactional_sends_are_received_in_the_order_of_the_calls(
     servers: Servers, database: str, instance: str
 ) -> None:
     with connected(servers.bootstrap, database, instance=instance) as broker:
@@ -156,7 +156,7 @@ def test_a_block_that_an_exception_leaves_has_sent_nothing(servers: Servers, dat
 
 
 @pytest.mark.slow
-def test_a_transaction_happens_as_a_whole_or_not_at_all_whoever_is_killed(
+def test_a_transaction_is_atomic_when_its_client_and_the_transmitter_are_killed(
     servers: Servers, database: str, instance: str
 ) -> None:
     with connected(servers.bootstrap, database, instance=instance, transmit=False) as broker:

@@ -16,8 +16,7 @@ import redis
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.redis.view import ViewStore
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack, StackSettings
 from konverse.dialog.owner.view import ViewRow
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.identifiers import Role
@@ -102,7 +101,7 @@ class Answering:
         self._pool.shutdown()
 
 
-def test_the_view_says_what_the_owners_know(servers: Servers, database: str) -> None:
+def test_the_view_in_redis_equals_the_state_of_the_owners(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker, partitions=3)
         sent = send_orders(broker, dialogs=30, messages=90)
@@ -202,7 +201,7 @@ def test_rows_that_redis_has_lost_are_written_again(
             assert not client.hexists(keys[1], "a stranger's")
 
 
-def test_work_goes_on_without_redis_and_the_view_catches_up_when_it_comes(
+def test_work_continues_without_redis_and_the_view_catches_up_when_redis_returns(
     servers: Servers, database: str, own_redis: LocalStack
 ) -> None:
     own_redis.kill("redis")

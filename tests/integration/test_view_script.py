@@ -12,7 +12,7 @@ import redis
 from konverse.bridge.redis.client import connect_redis
 from konverse.bridge.redis.view import ROWS_PER_CALL, ViewStore
 from konverse.bridge.verifier.view import read_view
-from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy import StackSettings
 from konverse.dialog.owner.view import Show, bucket_of
 from konverse.dialog.state.transitions import State
 from konverse.schemas.catalog.objects import Queue
@@ -118,7 +118,7 @@ def test_the_same_state_may_be_written_again(store: ViewStore) -> None:
     assert received(store) == {2: 1}
 
 
-def test_a_zombie_cannot_bring_back_what_was_forgotten(store: ViewStore) -> None:
+def test_a_zombie_owner_cannot_restore_forgotten_rows(store: ViewStore) -> None:
     write(store, show(1, 2, [row(1), row(2)], whole=True), 2)
     write(store, show(5, 6, [row(2)], whole=True), 1)  # the next owner has forgotten conversation 1
     write(store, show(5, 7, [], [row(2)[0]]), 0)
@@ -192,7 +192,7 @@ def test_a_bucket_of_garbage_shows_nothing(store: ViewStore, client: redis.Redis
     assert [found.conversation.int for _, found in store.find(row(2)[0][:16])] == [2]
 
 
-def test_what_redis_refuses_for_another_reason_is_told(store: ViewStore, client: redis.Redis) -> None:
+def test_a_permission_error_of_redis_is_raised(store: ViewStore, client: redis.Redis) -> None:
     client.acl_setuser("blind", enabled=True, nopass=True, keys=["*"], commands=["+@connection"])
     try:
         own = redis.Redis.from_url(store_url(client), username="blind", password="-")
@@ -240,7 +240,7 @@ def test_a_view_that_a_zombie_wrote_is_not_the_view_of_its_owner(store: ViewStor
     assert not store.present(0, 7), "the owner that claimed at 7 has to write everything again"
 
 
-def test_whoever_verifies_reads_header_and_rows_of_one_moment(client: redis.Redis) -> None:
+def test_a_view_read_during_writes_has_header_and_rows_of_one_moment(client: redis.Redis) -> None:
     shop = queue()
     store = ViewStore(client, shop)
     stop = threading.Event()
@@ -256,7 +256,7 @@ def test_whoever_verifies_reads_header_and_rows_of_one_moment(client: redis.Redi
     owner = threading.Thread(target=work)
     owner.start()
     try:
-        for _ in range(300):
+        for _ in range(100):
             shown = read_view(client, shop, 0)
             assert shown is not None
             assert {facts[2] for facts in shown.endpoints.values()} == {shown.journal_offset}

@@ -11,9 +11,9 @@ import redis
 from konverse.bridge.broker import Broker
 from konverse.bridge.views import partitions as looking
 from konverse.bridge.views.endpoints import NOT_IN_REDIS
-from konverse.bridge.views.listing import View
 from konverse.bridge.views.partitions import BEHIND, MISSING, NO_REDIS
 from konverse.bridge.views.rows import ConversationEndpointRow
+from konverse.bridge.views.view_result import View
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.system_messages import END_DIALOG
@@ -55,7 +55,7 @@ def facts(view: View[ConversationEndpointRow]) -> set[tuple[object, ...]]:
     return {tuple(getattr(row, column) for column in SHOWN) for row in view}
 
 
-def test_endpoints_come_from_redis_when_it_has_the_columns_and_say_what_the_logs_say(
+def test_endpoints_come_from_redis_when_it_has_the_requested_columns_and_equal_those_of_the_logs(
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
@@ -104,7 +104,7 @@ def test_redis_that_is_behind_empty_or_away_is_not_believed(
         assert reasons(shown(broker)) == {NO_REDIS}
 
 
-def test_what_an_owner_has_committed_behind_the_back_of_redis_is_seen(
+def test_the_view_shows_commits_that_redis_has_missed(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(looking, "LAG_MS", 0)
@@ -125,7 +125,7 @@ def test_what_an_owner_has_committed_behind_the_back_of_redis_is_seen(
         assert (reasons(view), [row.state for row in view]) == ({BEHIND}, ["DO"])
 
 
-def test_what_is_too_much_to_look_at_is_counted(
+def test_messages_beyond_the_read_ahead_limit_are_counted_as_unseen(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konverse.bridge.owner.follower.VIEW_AHEAD_RECORDS_MAX", 3)
@@ -137,7 +137,7 @@ def test_what_is_too_much_to_look_at_is_counted(
         assert [source.unseen for source in view.sources] == [2]
 
 
-def test_what_will_be_rejected_is_not_in_the_queue(servers: Servers, database: str) -> None:
+def test_a_message_that_will_be_rejected_is_not_listed_in_the_queue(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         broker.admin.alter_message_type(ORDER, "WELL_FORMED_XML")
@@ -240,17 +240,17 @@ def test_the_programs_of_the_readme_and_of_the_page_work(
         (("services", "--queue", "Orders"), "services has no queue of its own"),
         (("services", "--columns", "color"), "services has no column color; it has name, service_id"),
         (("services", "--where", "color=1"), "services has no column color"),
-        (("services", "--where", "name"), "is no COLUMN=VALUE"),
-        (("Orders", "--columns", "state"), "Orders is no view"),
+        (("services", "--where", "name"), "is not of the form COLUMN=VALUE"),
+        (("Orders", "--columns", "state"), "Orders is not a view"),
     ],
 )
-def test_what_a_view_does_not_have_is_said(arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_of_a_view_are_refused_with_the_reason(arguments: tuple[str, ...], said: str) -> None:
     code, out, err = run("view", *arguments, "--kafka", "kafka://127.0.0.1:1", COLUMNS="200")
     assert (code, out) == (2, "")
     assert said in err
 
 
-def test_a_name_that_is_none_is_said_with_one_that_is(servers: Servers, database: str) -> None:
+def test_the_error_for_an_unknown_view_or_queue_suggests_a_similar_name(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]

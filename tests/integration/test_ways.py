@@ -104,7 +104,7 @@ def woken(broker: Broker, count: int, times: int) -> list[Dialog]:
     return dialogs
 
 
-def test_what_was_flushed_by_any_way_arrives_before_what_is_sent_by_any_other(broker: Broker) -> None:
+def test_flushed_messages_of_every_sending_method_arrive_before_later_messages_of_every_other(broker: Broker) -> None:
     expected: dict[bytes, list[bytes]] = {}
     pairs = [*product(WAYS, repeat=2)]
     dialogs = woken(broker, len(pairs), 2 * ROUNDS)
@@ -122,7 +122,9 @@ def test_what_was_flushed_by_any_way_arrives_before_what_is_sent_by_any_other(br
     assert arrived == expected
 
 
-def test_a_flush_reports_nothing_as_done_that_nobody_transmits(servers: Servers, database: str, instance: str) -> None:
+def test_a_flush_fails_while_no_transmitter_sends_the_messages_of_a_transaction(
+    servers: Servers, database: str, instance: str
+) -> None:
     with connected(servers.bootstrap, database, instance=instance, transmit=False) as broker:
         open_shop(broker)
         dialog, other = sent(broker, b"0"), sent(broker, b"0")
@@ -150,7 +152,7 @@ def _flushes(broker: Broker) -> bool:
 
 
 @pytest.mark.parametrize(("error", "state"), [(0, "DI"), (7, "ER")])
-def test_050_a_send_behind_an_end_that_nobody_has_received_is_refused_by_every_way(
+def test_050_every_way_of_sending_is_refused_after_an_unreceived_end_of_the_peer(
     broker: Broker, error: int, state: str
 ) -> None:
     """And 51. A direct send, a client's transaction, a message to several dialogs, a handler."""
@@ -168,7 +170,7 @@ def test_050_a_send_behind_an_end_that_nobody_has_received_is_refused_by_every_w
 @pytest.mark.parametrize("error", [0, 7])
 @pytest.mark.parametrize("returning", [True, False])
 @pytest.mark.parametrize("way", [Side.send_directly, Side.send_in_a_transaction])
-def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_tells_of_it(  # fixtures
+def test_050_a_message_sent_after_an_unseen_end_bounces_or_its_sender_receives_the_end(  # fixtures
     broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool, way: Way
 ) -> None:
     """Another process reads the queue, so the sender cannot know of the Error or EndDialog in it (and 110)."""
@@ -192,10 +194,10 @@ def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_te
 
 @pytest.mark.parametrize("error", [0, 7])
 @pytest.mark.parametrize("returning", [True, False])
-def test_050_the_end_tells_of_what_a_handler_of_another_process_sends_before_it_knows_of_the_end(  # fixtures
+def test_050_a_message_sent_by_a_handler_in_another_process_after_an_unseen_end_is_reported_only_by_the_end(  # fixtures
     broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool
 ) -> None:
-    """And 110. A handler's message is none of the session's, so it does not come back on a returning dialog either."""
+    """And 110. Only the EndDialog or Error shows it: `returning` covers messages of the session, none of a handler."""
     dialog = begin(broker, returning=returning)
     dialog.send(ORDER, b"0")
     dialog.flush()

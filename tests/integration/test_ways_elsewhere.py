@@ -83,7 +83,7 @@ def _as_many(back: list[BouncedMessage], names: list[bytes]) -> list[BouncedMess
     return back if len(back) == len(names) else []
 
 
-def test_what_was_flushed_by_any_way_arrives_before_the_end_of_an_operator_and_comes_back_behind_it(
+def test_flushed_messages_of_every_sending_method_arrive_before_an_operators_end_and_bounce_after_it(
     broker: Broker,
 ) -> None:
     dialogs = woken(broker, len(WAYS), 2)
@@ -121,7 +121,7 @@ def owned(broker: Broker) -> Iterator[None]:
         yield
 
 
-def test_what_was_flushed_by_any_way_arrives_before_what_another_process_sends_that_adopts_the_dialog(
+def test_flushed_messages_of_every_sending_method_arrive_before_those_of_an_adopting_process(
     broker: Broker, servers: Servers, database: str, instance: str
 ) -> None:
     pairs = [*product(WAYS, (Side.send_directly, Side.send_in_a_handler))]
@@ -176,7 +176,7 @@ def answer(broker: Broker, times: int) -> Message:
     return message
 
 
-def test_what_a_pool_and_its_handlers_send_arrives_in_the_order_of_the_calls_also_of_the_process_that_goes_on(
+def test_messages_of_a_pool_its_handlers_and_its_successor_arrive_in_the_order_of_the_calls(
     broker: Broker, servers: Servers, database: str, instance: str
 ) -> None:
     """The pool, a handler, and the pool of that name in another process, each before each other."""
@@ -205,7 +205,7 @@ def test_what_a_pool_and_its_handlers_send_arrives_in_the_order_of_the_calls_als
 
 
 @pytest.mark.parametrize(("error", "state"), [(0, "DI"), (7, "ER")])
-def test_050_a_send_on_an_adopted_dialog_behind_an_end_that_nobody_has_received_is_refused(  # noqa: PLR0917  # fixtures
+def test_050_a_send_on_an_adopted_dialog_after_an_unreceived_end_is_refused(  # noqa: PLR0917  # fixtures
     broker: Broker, servers: Servers, database: str, instance: str, error: int, state: str
 ) -> None:
     """And 51. A direct send, and a handler; an adopted dialog takes no other."""
@@ -230,9 +230,7 @@ def test_050_a_send_on_an_adopted_dialog_behind_an_end_that_nobody_has_received_
 
 
 @pytest.mark.parametrize(("error", "state"), [(0, "DI"), (7, "ER")])
-def test_225_a_pool_begins_a_new_dialog_behind_an_end_that_nobody_has_received(
-    broker: Broker, error: int, state: str
-) -> None:
+def test_225_a_pool_begins_a_new_dialog_after_an_unreceived_end(broker: Broker, error: int, state: str) -> None:
     """What it sends is received once, in order: a reader of the target tells it that nothing comes back."""
     with pool_of(broker, read=False) as pool:
         pool.send(ORDER, b"first", b"key")
@@ -262,3 +260,37 @@ def test_225_a_pool_begins_a_new_dialog_behind_an_end_that_nobody_has_received(
             assert first not in {message.dialog.conversation for message in taker.taken}
             assert pool.statistics.begun == 2  # a second dialog, for both
             pool.close()
+
+
+def test_messages_of_a_pool_arrive_before_the_end_of_an_operator_and_later_ones_on_its_next_conversation(
+    broker: Broker,
+) -> None:
+    with pool_of(broker) as pool:
+        pool.send(ORDER, b"before", b"key")
+        pool.flush()
+        (side,) = until(lambda: [*broker.views.conversation_endpoints("Shop")], "the pool's conversation")
+        broker.operations.end(side.conversation_id, queue="Shop")
+        pool.send(ORDER, b"after", b"key")
+        pool.flush()
+        found = arrived(broker, 3)
+        assert found.pop(side.conversation_id.bytes) == [b"before", END_DIALOG.encode()]
+        assert [*found.values()] == [[b"after"]]
+
+
+def test_messages_on_an_adopted_dialog_arrive_before_the_end_of_an_operator_and_later_ones_come_back(
+    broker: Broker, servers: Servers, database: str, instance: str
+) -> None:
+    (dialog,) = woken(broker, 1, 1)
+    with connected(servers.bootstrap, database, instance=instance) as successor:
+        with owned(broker):
+            ((adopted, _),) = successor._client.adopt(
+                [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id)]
+            )
+            adopted.send(NOTE, b"before")
+            adopted.flush()
+            broker.operations.end(dialog.id, queue="Shop")
+            adopted.send(NOTE, b"after")
+            adopted.flush()
+            back = until(lambda: _as_many(adopted.bounced(), [b"after"]), "the later message comes back")
+        assert [(message.body, message.reason) for message in back] == [(b"after", BounceReason.ENDED)]
+    assert arrived(broker, 2) == {dialog.id.bytes: [b"before", END_DIALOG.encode()]}

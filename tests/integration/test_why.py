@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import uuid
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from konverse.schemas.limits import ATTEMPTS_MAX
 from tests.kit.commands import run
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, fill, handle, living, open_shop, pumped, receive, until
+from tests.kit.workers import Job, Worker
 
 pytestmark = pytest.mark.stack
 
@@ -30,7 +33,7 @@ def why(broker: Broker, conversation: uuid.UUID) -> dict[str, str]:
     return {side["role"]: " ".join((side["state"], *side["reasons"])) for side in found}
 
 
-def test_each_side_says_what_it_waits_for(servers: Servers, database: str) -> None:
+def test_why_gives_for_each_side_the_reason_for_its_wait(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)
@@ -117,6 +120,38 @@ def test_an_open_transaction_of_a_stranger_is_named(
                 assert len(warnings("holds up")) == 1
                 orders.settle()
         assert "transaction" not in why(broker, dialog.id)["target"]
+
+
+def test_a_worker_that_was_killed_is_not_shown_as_a_reader_that_has_nothing_to_do(
+    servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.views.reading_state.LAG_MS", 300)
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        place = ("--kafka", broker.settings.kafka, "--database", broker.database)
+        with Worker(Job(servers.bootstrap, database, str(tmp_path / "diary"), idle_s=None)) as worker:
+            dialog.send(ORDER, b"received")
+            broker.flush()
+            receive(broker, "Shop", 1)
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
+        dialog.send(ORDER, b"waits")
+        broker.flush()
+        said = "its owner has written nothing for"
+
+        def told() -> bool:
+            return said in run("view", "Orders", "--redis", servers.redis_url, *place)[1]
+
+        until(told, "the view doubts that the owner lives")
+        assert "1 offset waits: it is busy or dead, and counts as dead after 600 s" in why(broker, dialog.id)["target"]
+        shown = json.loads(run("view", "Orders", *place, "--json")[1])["partitions"]["0"]
+        assert (shown["stuck"], shown["waiting"], shown["reader"]) == (True, 1, True)
+        with broker.reader("Orders") as orders:
+            fill(orders, 1)
+            orders.settle()
+            assert said not in run("view", "Orders", *place)[1]
+            assert said not in why(broker, dialog.id)["target"]
 
 
 def test_people_read_lines(servers: Servers, database: str) -> None:

@@ -15,7 +15,7 @@ import konverse
 from konverse.bridge.admin.administration import Administration
 from konverse.bridge.admin.operations import Operations
 from konverse.bridge.reader.operations import ReaderOperations
-from konverse.bridge.views.listing import Source, View
+from konverse.bridge.views.view_result import Source, View
 from konverse.bridge.views.views import Views
 from konverse.dialog.session.outcome import Outcome
 from konverse.dialog.state.endpoint import Endpoint
@@ -24,7 +24,7 @@ from konverse.schemas import errors, stack_errors
 
 INTERNAL: Final = {
     "App": {"answering"},
-    "Broker": {"answering", "catalog", "database", "after_fork", "settings"},
+    "Broker": {"answering", "catalog", "database", "after_fork", "network", "settings"},
     "Operations": {"draining", "transmission_queue", "verification"},
     "Dialog": {"staged"},
     "Pool": {"after_fork", "keeps", "on_farewell", "options"},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-DRAWN: Final = ("dialog", "bridge")
+DRAWN: Final = ("dialog", "bridge", "spark", "deploy")
 """Folders whose packages are drawn, each in a diagram of its own."""
 
 TEXT: Final = """\
@@ -22,7 +22,7 @@ Find the code that you want to change here. Read [how it works](how-it-works.md)
 1. `dialog.send` ([bridge/client/dialog.py](../bridge/client/dialog.py)) asks the catalog whether the contract lets this
    side send that type. The session ([dialog/session](../dialog/session/__init__.py)) numbers the message and makes its
    header. A lane keeps the message until Kafka has acknowledged it ([lanes.py](../dialog/session/lanes.py)).
-   [bridge/client/serving.py](../bridge/client/serving.py) hands it to the producer.
+   [bridge/client/session_producer.py](../bridge/client/session_producer.py) hands it to the producer.
 2. The record is in the data topic of the target's queue. Its header is an envelope
    ([schemas/wire/envelope.py](../schemas/wire/envelope.py)), its value the body.
 3. A reader ([bridge/reader](../bridge/reader/__init__.py)) owns the partition. The driver of the owner
@@ -47,10 +47,12 @@ Find the code that you want to change here. Read [how it works](how-it-works.md)
 |---|---|
 | how a COMMIT is applied | [dialog/fold/apply.py](../dialog/fold/apply.py) |
 | which journal records count | [dialog/fold/journal.py](../dialog/fold/journal.py) |
-| the place where a send waits | [dialog/session/lanes.py](../dialog/session/lanes.py): the window of its lane |
+| where a send waits for room | [bridge/client/sender.py](../bridge/client/sender.py): `decide_with_room` |
+| how the death of an owner is noticed | [bridge/reader/orphans.py](../bridge/reader/orphans.py), and the group |
 | recovery after an owner dies | [dialog/owner/recovery.py](../dialog/owner/recovery.py) |
 | how a message that kills its worker is found | [dialog/owner/poison.py](../dialog/owner/poison.py) |
 | the error numbers of SQL Server | [schemas/errors.py](../schemas/errors.py): `number` of each class |
+| the codes in Error documents | [schemas/system_messages.py](../schemas/system_messages.py) |
 | the states of a conversation | [dialog/state/transitions.py](../dialog/state/transitions.py), a table |
 | the bytes of a record | [schemas/wire](../schemas/wire/__init__.py) |
 | every bound | [schemas/limits.py](../schemas/limits.py) |

@@ -18,9 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from konverse.bridge.broker import Broker
+from konverse.deploy import LocalStack, StackSettings
 from konverse.deploy.host.ports import HOST, free_port
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import StackError
 from tests.kit.servers import missing
 from tests.kit.shop import DEADLINE_S, connected

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.runtime.settings import Settings
@@ -65,7 +65,7 @@ def snapshots_of(bootstrap: str, queue: Queue, partition: int = 0) -> list[Snaps
 
 
 def _read(consumer: Consumer, topic: str, partition: int) -> Iterator[RawRecord]:
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     deadline = time.monotonic() + READ_DEADLINE_S
     while time.monotonic() < deadline:
         for message in consumer.consume(1_000, 0.5):
@@ -143,7 +143,7 @@ class History:
         rest = iter([*data, None])
         record = next(rest)
         for entry in journal:
-            _, decision, counts = judge.hear(Record(entry.offset, dict(entry.headers).get(HEADER), entry.value, 0))
+            _, decision, counts = judge.judge(Record(entry.offset, dict(entry.headers).get(HEADER), entry.value, 0))
             self.undecodable += decision is None
             if not counts:
                 self.void += isinstance(decision, Claim | Commit)

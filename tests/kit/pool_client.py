@@ -144,7 +144,7 @@ class Client:
         self.hand(self.session.unsent())
         for _ in range(60):
             for address in adopting.addresses:
-                self.hand(adopting.hear(self.world.at(address).state))
+                self.hand(adopting.read(self.world.at(address).state))
             self.arrive(len(self.way))
             self.world.deliver()
         assert not adopting.addresses, "conversations can be adopted"
@@ -164,7 +164,7 @@ class Client:
                 ended = standing is Adoptable.ENDED
                 self.pooling.closes(place, dialog.conversation, self.world.now_ms, ended=ended)
                 self.dialogs[dialog.conversation] = dialog
-        self.do(self.pooling.home_says([], self._bounced(), self.world.now_ms))
+        self.do(self.pooling.read_home([], self._bounced(), self.world.now_ms))
 
     # ------------------------------------------------------------------------------------------------------- effects
 
@@ -209,11 +209,11 @@ class Client:
             try:
                 self.hand(self.session.redirect(dialog, bounced.id))
             except (ConversationEnded, QueueFull):
-                self.pooling.hold(effect.place)
+                self.pooling.hold_sends(effect.place)
                 return
             self._decided[bounced.id] = lambda to=dialog, one=bounced.id: _settled(to, one)  # type: ignore[misc]
             self.pooling.resent(effect.place)
-        self.pooling.go_past(effect.place)
+        self.pooling.resume_sends(effect.place)
 
     def _let_go(self, place: PoolPlace, many: list[Bounced], *, given_up: bool = False) -> None:
         current = place.current
@@ -240,15 +240,15 @@ class Client:
 
     def look(self) -> None:
         """The pool's thread looks at the home partition and at the clock."""
-        self.hand(self.session.home_says(self.world.home.state))
+        self.hand(self.session.read_home(self.world.home.state))
         home, dialogs = self.world.home.state, self.dialogs
         known = list(self.pooling.known.values())
         standings = [(one, standing_of(home, self.session, dialogs[one.conversation])) for one in known]
         bounced = self._bounced()
         found = {mark_of(one.conversation) for one in bounced}
-        for place in [place for mark, place in self.pooling.behind.items() if mark not in found]:
-            self.pooling.go_past(place)
-        self.do(self.pooling.home_says(standings, bounced, self.world.now_ms))
+        for place in [place for mark, place in self.pooling.resends_pending.items() if mark not in found]:
+            self.pooling.resume_sends(place)
+        self.do(self.pooling.read_home(standings, bounced, self.world.now_ms))
         silent = [one for one in self.pooling.known.values() if one.misled and one.stage is Stage.BROKEN]
         self.do(self.pooling.tick(self.world.now_ms))
         given_up = (one for one in silent if one.stage is not Stage.BROKEN and one not in one.place.awaits)

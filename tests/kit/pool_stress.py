@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.identifiers import Role
 from tests.kit.oracle import read_queue, sides_of, verify
 from tests.kit.pools import STREAM_END, Taker, open_stream, pool_of

@@ -61,6 +61,15 @@ RIGHTS: Final[dict[str, list[Right]]] = {
     ],
 }  # fmt: skip
 
+RENEWS: Final = [*SENDS, *reads(ORDERS)]
+"""Rights of a sender that takes a new id while a message to `Orders` is unacknowledged."""
+
+DELETES: Final = [
+    *[right for log in logs(ORDERS) for right in on_topic(log, DELETE)],
+    (GROUP, f"{ORDERS}.queue.{ANY}", DESCRIBE),
+]
+"""Rights of a reader, beside the others, with which it deletes old records."""
+
 LOST: Final = "konverse.sales.Lost"
 """A queue from which records were deleted before they were received."""
 
@@ -74,6 +83,9 @@ OF_LOSS: Final = [
 ]
 """Rights of `konverse accept-loss` for that queue."""
 
+PROGRESS: Final = f"{ORDERS}.queue-progress-{ANY}"
+"""The groups in which tasks of `route_arrow` report their counts."""
+
 WRITES: Final = [
     *KNOWS,
     *DATES,
@@ -86,11 +98,15 @@ WRITES: Final = [
 
 OF_SPARK: Final[dict[str, list[Right]]] = {
     "spark_read": [*KNOWS, *on_topic(ORDERS, READ)],
+    "spark_read_journal": [*KNOWS, *on_topic(f"{ORDERS}.queue.journal", READ)],
     "spark_conversations": [*KNOWS, *DATES, *reads(ORDERS)],
     "spark_stream": [*KNOWS, *on_topic(ORDERS, READ), (GROUP, f"{ORDERS}.queue.spark-{ANY}", READ)],
     "spark_write": WRITES,
+    "spark_write_pool": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ, WRITE)],
     "spark_write_stream": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ, WRITE)],
     "spark_process": RIGHTS["worker"],
     "spark_map_arrow": RIGHTS["worker"],
+    "spark_route": RIGHTS["router"],
+    "spark_route_arrow": [*RIGHTS["router"], (GROUP, PROGRESS, READ), (GROUP, PROGRESS, DELETE)],
 }
 """The driver and the executors authenticate as the same user, that of the options."""

@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
 import pytest
 
+from konverse.deploy import LocalStack, StackSettings
 from konverse.deploy.host.folders import cache_folder
 from konverse.deploy.host.locks import locked
 from konverse.deploy.java.jars import kafka_jars
@@ -26,8 +27,6 @@ from konverse.deploy.java.java import find_java
 from konverse.deploy.servers.class_archive import archive_file
 from konverse.deploy.servers.kafka import KafkaProgram
 from konverse.deploy.servers.redis import find_redis
-from konverse.deploy.stack.settings import StackSettings
-from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import StackError
 from tests.kit import containers
 
@@ -36,6 +35,10 @@ REDIS_VARIABLE: Final = "KONVERSE_TEST_REDIS"
 _LOCK_DEADLINE_S: Final = 300.0
 
 Provider = Literal["environment", "docker", "local"]
+
+_NEVER_FENCED: Final = {"broker.session.timeout.ms": "600000"}
+"""For a broker that no test kills. On a busy machine its own controller may not hear of it for seconds, and a broker
+that was fenced may never lead its consumer groups again (NotCoordinatorException)."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,8 @@ def provide(shared: Path | None) -> Iterator[Servers]:
         if not redis_url and containers.has_redis():
             redis_url, redis_from = exits.enter_context(containers.redis()), "docker"
         if not bootstrap or not redis_url:
-            stack = exits.enter_context(
-                _local(StackSettings(brokers=0 if bootstrap else 1, redis=not redis_url), shared)
-            )
+            settings = StackSettings(brokers=0 if bootstrap else 1, redis=not redis_url, broker_settings=_NEVER_FENCED)
+            stack = exits.enter_context(_local(settings, shared))
             own = stack if shared is None else None
             bootstrap, kafka_from = (bootstrap, kafka_from) if bootstrap else (stack.bootstrap, "local")
             redis_url, redis_from = (redis_url, redis_from) if redis_url else (stack.redis_url, "local")
@@ -91,7 +93,7 @@ def _local(settings: StackSettings, shared: Path | None) -> Iterator[LocalStack]
         with LocalStack.start(settings) as stack:
             yield stack
         return
-    settings = StackSettings(brokers=settings.brokers, redis=settings.redis, directory=shared / "stack")
+    settings = replace(settings, directory=shared / "stack")
     with locked(shared / "stack.lock", deadline_s=_LOCK_DEADLINE_S):
         # A worker's parent is pytest's main process. The stack ends with it, so no worker stops it.
         found = LocalStack.find(settings) or LocalStack.start(settings, owner_pid=os.getppid())

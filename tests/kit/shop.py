@@ -108,7 +108,7 @@ def set_clock(broker: Broker, hours: int) -> None:
         stamp_ms = round((time.time() + 3600 * hours) * 1000)
         produce(topic, body, key, partition, failed, partitioner, stamp_ms, headers)
 
-    sender._producer.produce = stamped  # type: ignore[assignment]
+    sender._producer.produce = stamped
 
 
 def sent(broker: Broker, *bodies: bytes) -> Dialog:

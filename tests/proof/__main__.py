@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime
 from typing import Final
 
-from tests.proof.checks import CHECKS, ROOT, Result
+from tests.proof.checks import CHECKS, PARTS, ROOT, Result
 from tests.proof.page import PAGE, with_row
 
 GIB: Final = 1 << 30
@@ -28,11 +28,12 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"there is no check {unknown[0]!r}; there are {', '.join(CHECKS)}", file=sys.stderr)
         return 2
-    if _git("status", "--porcelain", "--", ".", f":!{PAGE.relative_to(ROOT)}"):
+    written = [f":!{file.relative_to(ROOT)}" for file in (PAGE, PARTS)]
+    if _git("status", "--porcelain", "--", ".", *written):
         print("something is not committed, and a check is of a commit: commit it first", file=sys.stderr)
         return 2
-    results = [_run(name, _git("rev-parse", "--short", "HEAD")) for name in names]
-    return 0 if all(result.holds for result in results) else 1
+    ran = [_run(name, _git("rev-parse", "--short", "HEAD")) for name in names]
+    return 0 if all(result.holds for result in ran) else 1
 
 
 def _run(name: str, commit: str) -> Result:

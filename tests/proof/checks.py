@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from xml.etree import ElementTree as ET
 
 from rich.console import Console
 from rich.progress import track
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CACHE: Final = ROOT / ".cache" / "proof"
+PARTS: Final = ROOT / "tests" / "proof" / "parts.json"
 
 SEEDS: Final = 50_000
 PART: Final = 2_500
-"""Seeds of one part. An interrupted check continues behind the last complete part of the same code."""
+"""Seeds of one part. An interrupted check continues with the parts that the same code has not run yet."""
 EXAMPLES: Final = 20_000
 WORDS_MIN: Final = 3
 """A printed line with so many words is a sentence, and no row of a table or picture."""
@@ -47,7 +49,7 @@ class Check(NamedTuple):
     """Details that the command does not show."""
 
 
-def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
+def _program(*arguments: str) -> Callable[[str], Result]:
     """A check that runs a program. The result is its exit code and its last sentence, or else its last line."""
 
     def run(_commit: str) -> Result:
@@ -57,7 +59,6 @@ def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
             code = subprocess.run(
                 arguments,
                 cwd=ROOT,
-                env={**os.environ, **environment},
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 check=False,
@@ -74,71 +75,160 @@ def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
 
 
 _LOADED: Final = """
-import sys
-from tests.simulation.__main__ import main
-sys.argv[1:] = ["--seeds", "1", "--skip-regressions", "--jobs", "1", "--json"]
-main()
+import contextlib, io, runpy, sys
+sys.argv = sys.argv[1:]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    runpy.run_module(sys.argv[0], run_name="__main__")
 print(*sorted({module.__file__ for module in [*sys.modules.values()] if getattr(module, "__file__", None)}), sep="\\n")
 """
-"""Runs a seed, and prints the files of all modules that it has loaded."""
+"""Runs a module, and prints the files of all modules that it has loaded."""
+
+
+def files_of(*command: str) -> list[str]:
+    """The files of this tree that `python -m …` loads, relative to its root."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED, *command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    here = f"{ROOT}{os.sep}"
+    files = (line.removeprefix(here) for line in done.stdout.splitlines() if line.startswith(here))
+    return sorted(file for file in files if not file.startswith(".venv"))
 
 
 def files_of_simulation() -> list[str]:
     """The files of this tree that a seed runs, relative to its root."""
-    done = subprocess.run([sys.executable, "-c", _LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
-    here = f"{ROOT}{os.sep}"
-    files = (line.removeprefix(here) for line in done.stdout.splitlines() if line.startswith(here))
-    return [file for file in files if not file.startswith(".venv")]
+    return files_of("tests.simulation", "--seeds", "1", "--skip-regressions", "--jobs", "1", "--json")
 
 
-def _digest(files: Iterable[str]) -> str:
-    """A digest of these files. Commits that leave all of them alone share their seeds."""
+def digest_of(files: Iterable[str]) -> str:
+    """A digest of the code in these files. Commits that change at most comments and docstrings share their parts."""
     digest = hashlib.sha256()
     for file in files:
-        digest.update(f"{file}\0".encode() + (ROOT / file).read_bytes())
+        digest.update(f"{file}\0".encode() + code_of((ROOT / file).read_text("utf-8")))
     return digest.hexdigest()[:16]
+
+
+def code_of(source: str) -> bytes:
+    """The syntax tree of a module without comments and docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            body[:] = [one for one in body if not _is_text(one)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether a statement is a string alone: a docstring, or the text under a constant."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+class Parts:
+    """Results of the parts of a check, kept in PARTS with the digest of the code that they ran.
+
+    The file is committed, so a check may run in several sittings and on several machines. A part is run again when its
+    code has changed.
+    """
+
+    def __init__(self, check: str) -> None:
+        self._check = check
+
+    def run(self, wanted: Mapping[str, str], one: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
+        """The results of all parts, `wanted` by name and digest. Runs those that are not known yet."""
+        for name, digest in track(wanted.items(), self._check, console=Console(stderr=True)):
+            if self._known().get(name, {}).get("digest") != digest:
+                found = one(name)
+                self._keep({**self._known(), name: {"digest": digest, **found}}, wanted)
+        return [self._known()[name] for name in wanted]
+
+    def _known(self) -> dict[str, dict[str, Any]]:
+        return _kept_parts().get(self._check, {})
+
+    def _keep(self, parts: dict[str, dict[str, Any]], wanted: Mapping[str, str]) -> None:
+        """Write the file anew, without parts that are wanted no more."""
+        kept = _kept_parts() | {self._check: {name: part for name, part in parts.items() if name in wanted}}
+        unfinished = PARTS.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", "utf-8")
+        unfinished.replace(PARTS)
+
+
+def _kept_parts() -> dict[str, dict[str, dict[str, Any]]]:
+    return json.loads(PARTS.read_text("utf-8")) if PARTS.exists() else {}
+
+
+class _CrashedError(Exception):
+    """A program of a part ended without a result."""
 
 
 def _seeds(_commit: str) -> Result:
     """Run all seeds in parts, and require every path of all parts together."""
-    folder = CACHE / f"seeds-{_digest(files_of_simulation())}"
-    folder.mkdir(parents=True, exist_ok=True)
-    paths, failed, choices = Counter[str](), [], 0
-    for first in track(range(0, SEEDS, PART), "seeds", console=Console(stderr=True)):
-        part = folder / f"{first}.json"
-        if not part.exists():
-            crash = _write_part(part, first)
-            if crash:
-                return Result(False, crash)
-        found = json.loads(part.read_text("utf-8"))
-        paths.update(found["paths"])
-        failed += [failure["seed"] for failure in found["failures"]]
-        choices += found["choices"]
-    never = [path for path, times in paths.items() if not times]
-    words = f"{SEEDS:,} seeds, {choices:,} choices, {len(failed)} failed"
+    digest = digest_of(files_of_simulation())
+    try:
+        parts = Parts("seeds").run({str(first): digest for first in range(0, SEEDS, PART)}, _seeds_from)
+    except _CrashedError as crash:
+        return Result(False, str(crash))
+    failed = [seed for part in parts for seed in part["failed"]]
+    never = set.intersection(*(set(part["never"]) for part in parts))
+    words = f"{SEEDS:,} seeds, {sum(part['choices'] for part in parts):,} choices, {len(failed)} failed"
     words += f": {failed[:10]}" if failed else ""
-    words += f"; never walked: {', '.join(never)}" if never else f", each of {len(paths)} paths walked"
+    words += f"; never walked: {', '.join(sorted(never))}" if never else f", each of {parts[0]['paths']} paths walked"
     return Result(not (failed or never), words)
 
 
-def _write_part(part: Path, first: int) -> str:
-    """Run the seeds of a part and keep a complete result. Returns a text about a crash, else an empty string."""
+def _seeds_from(first: str) -> dict[str, Any]:
+    """Run the seeds of a part. Raises _CrashedError unless the simulator printed a complete result."""
     done = subprocess.run(
-        [*_SIMULATION, "--first", str(first), "--seeds", str(PART), "--skip-regressions", "--json"],
+        [*_SIMULATION, "--first", first, "--seeds", str(PART), "--skip-regressions", "--json"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         check=False,
     )
+    found: Any = None
     try:
-        whole = done.returncode in {0, 1} and json.loads(done.stdout).keys() >= {"paths", "failures", "choices"}
+        found = json.loads(done.stdout)
+        whole = done.returncode in {0, 1} and found.keys() >= {"paths", "failures", "choices"}
     except (ValueError, AttributeError):  # a traceback ends with 1, too, and writes no JSON
         whole = False
     if not whole:
-        return f"the simulator crashed in seeds {first} to {first + PART - 1} (exit {done.returncode})"
-    unfinished = part.with_suffix(".unfinished")
-    unfinished.write_bytes(done.stdout)
-    unfinished.replace(part)
-    return ""
+        last = int(first) + PART - 1
+        raise _CrashedError(f"the simulator crashed in seeds {first} to {last} (exit {done.returncode})")
+    return {
+        "choices": found["choices"],
+        "failed": [failure["seed"] for failure in found["failures"]],
+        "paths": len(found["paths"]),
+        "never": sorted(path for path, times in found["paths"].items() if not times),
+    }
+
+
+def _properties(_commit: str) -> Result:
+    """Run each file with properties that need no Spark session, with many examples."""
+    wanted = {file: digest_of(files_of("tests.proof.importing", file)) for file in files_with_properties()}
+    parts = Parts("properties").run(wanted, _properties_of)
+    failed = [file for file, part in zip(wanted, parts, strict=True) if not part["holds"]]
+    words = f"{len(wanted)} files, {sum(part['passed'] for part in parts):,} properties and tests passed"
+    return Result(not failed, words + (f"; failed: {', '.join(failed)}" if failed else ""))
+
+
+def files_with_properties() -> list[str]:
+    """Test files that use hypothesis, relative to the root of the tree."""
+    folders = ("tests/properties", "tests/unit", "tests/spark")
+    files = (file for folder in folders for file in (ROOT / folder).rglob("test_*.py"))
+    return sorted(str(file.relative_to(ROOT)) for file in files if "from hypothesis import" in file.read_text("utf-8"))
+
+
+def _properties_of(file: str) -> dict[str, Any]:
+    report = CACHE / "properties.xml"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)
+    done = subprocess.run(
+        [*_PYTEST, "--numprocesses", "2", file, "-m", "not stack", f"--junit-xml={report}"],
+        cwd=ROOT,
+        env={**os.environ, "KONVERSE_TEST_EXAMPLES": f"{EXAMPLES}"},
+        stdout=sys.stderr,
+        check=False,
+    )
+    counts = ET.parse(report).getroot()[0].attrib if report.exists() else {}
+    passed = int(counts.get("tests", 0)) - sum(int(counts.get(kind, 0)) for kind in ("errors", "failures", "skipped"))
+    return {"holds": done.returncode == 0, "passed": passed}
 
 
 _PYTHON: Final = sys.executable
@@ -149,20 +239,14 @@ CHECKS: Final = {
     "mutants": Check("make mutants", _program("make", "mutants")),
     "properties": Check(
         "make proof CHECK=properties",
-        _program(
-            *_PYTEST,
-            *("--numprocesses", "2"),
-            "tests/properties",
-            "tests/unit",
-            "tests/spark",
-            "-m",
-            "not stack",
-            KONVERSE_TEST_EXAMPLES=f"{EXAMPLES}",
-        ),
+        _properties,
         f"{EXAMPLES:,} examples of each, without those that need a Spark session",
     ),
     "chaos": Check("make chaos PROFILE=matrix", _program("make", "chaos", "PROFILE=matrix")),
-    "nightly": Check("make nightly", _program("make", "nightly")),
+    "nightly-tests": Check("make nightly-tests", _program("make", "nightly-tests"), "the tests that take minutes each"),
+    "recycles": Check(
+        "make recycles", _program("make", "recycles"), "100,000 conversations of pools, simulated and on Kafka"
+    ),
     "compose": Check("make test-compose", _program("make", "test-compose")),
     "demo": Check("make demo", _program("make", "demo")),
     "demo-routing": Check("make demo-routing", _program("make", "demo-routing")),

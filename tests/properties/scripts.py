@@ -18,9 +18,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import PREFIX_BYTES, decode, encode
 from konverse.schemas.wire.records import (
-    ALL_SENT,
     FIRST,
-    FOLLOWED,
     NO_SEQUENCE,
     Bounce,
     BounceId,
@@ -105,8 +103,7 @@ class _Author:
             case "confirm" | "redirect" | "no peer":
                 kind = {"confirm": Kind.CONFIRM, "redirect": Kind.REDIRECT}.get(step.what, Kind.NO_PEER)
                 suffix = Suffix(detail=BounceId(WRITERS[step.writer], option // 4, [HERE, AWAY][option % 2]))
-                flags = FOLLOWED if kind is Kind.NO_PEER and option % 3 else 0
-                self._put(scribe.write(kind, HERE, conversation, role=step.role, suffix=suffix, flags=flags))
+                self._put(scribe.write(kind, HERE, conversation, role=step.role, suffix=suffix))
             case "elsewhere":
                 other = Address("orders", 0, b"else")
                 self._put(scribe.message(other, conversation, role=step.role, counter=scribe.next[HERE]))
@@ -133,14 +130,11 @@ class _Author:
             body = b"<Error/>" if step.option % 3 == 1 else b""
             self._put(scribe.write(Kind.END_CALL, HERE, conversation, role=step.role), body)
             return
-        names = [*WRITERS, identifier("founder")]
-        detail = End(names[step.option % len(names)], AWAY)
+        detail = End(WRITERS[step.option % 3], AWAY)
         suffix = Suffix("its end", detail=detail if step.option else None)
         kind = Kind.END if step.what == "end" else Kind.ERROR
-        number = 0 if step.role is Role.TARGET and step.option % 2 else NO_SEQUENCE
-        flags = {9: ALL_SENT, 10: FOLLOWED}.get(step.option, 0)
-        what = {"role": step.role, "suffix": suffix, "sequence": number, "flags": flags}
-        self._put(scribe.end(HERE, conversation, detail, kind, **what))
+        number = step.option % 4 - 1
+        self._put(scribe.end(HERE, conversation, detail, kind, role=step.role, suffix=suffix, sequence=number))
 
     def _no_record(self, scribe: Scribe, conversation: bytes, step: Step) -> bytes | None:
         """No header, no envelope, or an envelope with an ending that fits a lane without a prediction."""
@@ -189,7 +183,7 @@ def opened(counter: int = 0, sequence: int = 0) -> Reference:
     reference.next = {identifier("founder"): 4, **(dict.fromkeys(WRITERS, counter) if counter else {})}
     for role in Role:
         for conversation in CONVERSATIONS[:2]:
-            reference.open(role, conversation, identifier("founder"), sequence)
+            reference.open(role, conversation, sequence)
     return reference
 
 
@@ -217,15 +211,13 @@ class Reference:
         self.next: dict[bytes, int] = {}
         self.closed: set[bytes] = set()
         self.ended_by: dict[Place, set[str]] = {}
-        self.openers: dict[Place, bytes] = {}
         self.finished: set[Place] = set()
         self.tombstones: dict[bytes, bytes] = {}
         self.queues: dict[Place, list[str]] = {}
         self.received: dict[Place, int] = {}
 
-    def open(self, role: Role, conversation: bytes, opener: bytes, received: int = 0) -> None:
+    def open(self, role: Role, conversation: bytes, received: int = 0) -> None:
         self.ended_by[role, conversation] = set()
-        self.openers[role, conversation] = opener
         self.finished.discard((role, conversation))
         self.queues[role, conversation] = []
         self.received[role, conversation] = received
@@ -248,7 +240,7 @@ class Reference:
             case Kind.MESSAGE:
                 self._message(theirs, envelope)
             case Kind.BEGIN if (Role.INITIATOR, envelope.conversation) not in self.ended_by:
-                self.open(Role.INITIATOR, envelope.conversation, envelope.writer)
+                self.open(Role.INITIATOR, envelope.conversation)
             case Kind.CLOSE_WRITER:
                 self.closed.add(envelope.conversation)
                 self.next.setdefault(envelope.conversation, 0)
@@ -258,10 +250,7 @@ class Reference:
             case Kind.FIN if theirs in self.ended_by:
                 self.finished.add(theirs)
             case Kind.NO_PEER if theirs in self.ended_by:
-                answers_our_end = not envelope.flags & FOLLOWED and "us" in self.ended_by[theirs]
-                answers_our_message = envelope.flags & FOLLOWED and theirs[0] is Role.INITIATOR  # targets send none
-                if answers_our_end or answers_our_message:
-                    self._peer_end(theirs, envelope, b"")
+                self._peer_end(theirs, envelope, b"")
             case Kind.END_CALL if mine in self.ended_by and "us" not in self.ended_by[mine]:
                 self.queues[mine].clear()
                 self._end(mine, "us")
@@ -273,23 +262,22 @@ class Reference:
             if self.tombstones.get(place[1]) == envelope.writer:
                 del self.tombstones[place[1]]
                 return
-            self.open(*place, envelope.writer)
-        if self.ended_by.get(place) == set() and place not in self.finished:
+            self.open(*place)
+        if self.ended_by.get(place) == set() and place not in self.finished and not self._skips(place, envelope):
             self._queue(place, envelope)
 
     def _peer_end(self, place: Place, envelope: Envelope, opener: bytes) -> None:
-        no_number = envelope.role is Role.TARGET and envelope.kind is Kind.END and envelope.sequence == NO_SEQUENCE
         if place not in self.ended_by:
-            if place[0] is Role.TARGET and envelope.flags & ALL_SENT and self.tombstones.get(place[1]) == opener:
-                del self.tombstones[place[1]]
-            elif place[0] is Role.TARGET and not envelope.flags & ALL_SENT and opener not in self.closed:
+            if place[0] is Role.TARGET and opener not in self.closed:
                 self.tombstones[place[1]] = opener
-        elif no_number and not ("us" in self.ended_by[place] and self.openers[place] == opener):
-            pass  # it answers the END of a former conversation
         elif "peer" not in self.ended_by[place]:
-            if envelope.kind is Kind.END and not self.ended_by[place]:
+            if envelope.kind is Kind.END and not self.ended_by[place] and not self._skips(place, envelope):
                 self._queue(place, envelope)
             self._end(place, "peer")
+
+    def _skips(self, place: Place, envelope: Envelope) -> bool:
+        """Whether a target goes on where its initiator has not heard its beginning (M283)."""
+        return place[0] is Role.INITIATOR and self.received[place] == 0 and envelope.sequence > 0
 
     def _queue(self, place: Place, envelope: Envelope) -> None:
         self.queues[place].append(envelope.suffix.message_type)

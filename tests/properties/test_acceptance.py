@@ -27,7 +27,7 @@ def folded(rows: list[Row], start: int = 0) -> Side:
 
 @settings(max_examples=400)
 @given(scripts, st.sampled_from(STARTS))
-def test_exactly_those_are_heard_who_are_heard_in_the_reference(script: list[Step], start: int) -> None:
+def test_the_fold_accepts_the_same_records_as_the_reference(script: list[Step], start: int) -> None:
     rows = rows_of(script, start, start)
     state, reference = folded(rows, start).state, reference_of(rows, start)
     assert {writer.id: writer.next for writer in state.writers.values()} == reference.next
@@ -52,7 +52,7 @@ def test_the_messages_of_a_conversation_stand_in_log_order(script: list[Step]) -
 
 
 @given(scripts, st.randoms(use_true_random=False))
-def test_records_that_come_again_at_any_time_change_nothing_but_a_count(script: list[Step], random: object) -> None:
+def test_repeated_records_change_only_a_counter(script: list[Step], random: object) -> None:
     """Go-back-N of every writer: records that were in the log once may come again any number of times."""
     rows = rows_of(script)
     once, again = folded(rows), prepared()

@@ -27,5 +27,5 @@ def test_a_cut_change_is_malformed(change: Change, data: st.DataObject) -> None:
 
 @given(changes, st.binary(min_size=1, max_size=9))
 def test_a_change_with_bytes_behind_it_is_malformed(change: Change, more: bytes) -> None:
-    with pytest.raises(MalformedRecord, match="behind its end"):
+    with pytest.raises(MalformedRecord, match="trailing bytes"):
         decode_change(encode_change(change) + more)

@@ -51,7 +51,7 @@ def test_a_place_in_a_document_is_the_one_of_a_full_jsonpath(value: Any, steps: 
 
 
 @given(st.text("$.[]'\"\\ab01-_ *:?@,", max_size=9))
-def test_what_we_take_for_a_jsonpath_is_one(text: str) -> None:
+def test_every_accepted_path_is_a_singular_jsonpath(text: str) -> None:
     try:
         steps_of("$" + text)
     except InvalidSettings:
@@ -125,6 +125,6 @@ PIECES = st.lists(
 
 
 @given(PIECES)
-def test_whatever_a_body_holds_the_answer_is_a_decision(body: bytes) -> None:
+def test_every_classifier_answers_any_body_with_a_decision(body: bytes) -> None:
     for classifier in EVERY:
         assert isinstance(classifier(Letter(body)), Target | Unclassifiable)

@@ -68,18 +68,18 @@ def read(header: bytes) -> Envelope:
 
 
 @given(envelopes)
-def test_an_encoded_envelope_is_what_fastavro_writes(envelope: Envelope) -> None:
+def test_an_encoded_envelope_equals_the_fastavro_output(envelope: Envelope) -> None:
     assert encode_envelope(envelope) == written(envelope)
 
 
 @given(envelopes)
-def test_a_decoded_envelope_is_what_fastavro_reads(envelope: Envelope) -> None:
+def test_a_decoded_envelope_equals_the_fastavro_result(envelope: Envelope) -> None:
     header = written(envelope)
     assert decode(header) == read(header) == envelope
 
 
 @given(envelopes)
-def test_an_envelope_made_of_a_prefix_two_numbers_and_a_suffix_is_what_fastavro_writes(envelope: Envelope) -> None:
+def test_an_envelope_built_from_prefix_numbers_and_suffix_equals_the_fastavro_encoding(envelope: Envelope) -> None:
     start = head(envelope.kind, envelope.flags, envelope.role, envelope.tag, envelope.writer)
     suffix = encode_suffix(envelope.suffix)
     whole = encode(start + envelope.conversation, envelope.counter, envelope.sequence, suffix)
@@ -89,7 +89,7 @@ def test_an_envelope_made_of_a_prefix_two_numbers_and_a_suffix_is_what_fastavro_
 
 
 @given(envelopes.filter(lambda envelope: envelope.sequence >= 0))
-def test_an_envelope_made_of_table_entries_is_what_fastavro_writes(envelope: Envelope) -> None:
+def test_an_envelope_built_from_table_entries_equals_the_fastavro_encoding(envelope: Envelope) -> None:
     counter, sequence = envelope.counter, envelope.sequence
     header = (
         head(envelope.kind, envelope.flags, envelope.role, envelope.tag, envelope.writer)

@@ -56,9 +56,7 @@ def test_a_log_is_folded_alike_in_pieces_of_any_size(
 
 @settings(max_examples=150)
 @given(scripts, scripts, starts)
-def test_losing_what_was_predicted_in_the_middle_changes_nothing(
-    before: list[Step], behind: list[Step], start: int
-) -> None:
+def test_discarding_the_predictions_midway_changes_nothing(before: list[Step], behind: list[Step], start: int) -> None:
     """As after recovery from a state without predictions."""
     rows = rows_of(before + behind, start, start)
     cut = len(rows_of(before, start, start))
@@ -129,7 +127,7 @@ def test_a_closed_writer_is_not_heard_although_its_record_was_predicted() -> Non
     assert pair.target.state.statistics.bounced == 1
 
 
-def test_an_ending_that_no_envelope_has_is_never_what_was_predicted() -> None:
+def test_a_predicted_header_with_an_invalid_tail_is_counted_as_malformed() -> None:
     pair = Pair()
     conversation = pair.begin(messages=2)
     pair.target.end(pair.receiver(conversation))

@@ -50,7 +50,7 @@ def listed(commit: Commit) -> Commit:
 
 
 @given(commits)
-def test_an_encoded_commit_is_what_fastavro_writes(commit: Commit) -> None:
+def test_an_encoded_commit_equals_the_fastavro_output(commit: Commit) -> None:
     assert encode_commit(commit) == written("konverse.Commit", commit_to_avro(commit))
 
 
@@ -107,5 +107,5 @@ def test_a_cut_commit_is_malformed(commit: Commit) -> None:
 
 @given(commits)
 def test_a_commit_with_bytes_behind_it_is_malformed(commit: Commit) -> None:
-    with pytest.raises(MalformedRecord, match="behind its end"):
+    with pytest.raises(MalformedRecord, match="trailing bytes"):
         decode(encode_commit(commit) + b"\x00")

@@ -83,7 +83,7 @@ def test_two_names_are_never_escaped_alike(one: str, other: str) -> None:
 
 
 @given(awkward_names)
-def test_what_separates_never_comes_out_of_a_name(name: str) -> None:
+def test_an_escaped_name_contains_no_separator(name: str) -> None:
     assert re.fullmatch(r"([a-zA-Z0-9]|--|-[0-9A-F]{2})*", escape(name))
 
 
@@ -99,7 +99,7 @@ def test_unescape_takes_nothing_that_escape_does_not_make(component: str) -> Non
 @pytest.mark.parametrize(
     "component", ["-", "-4", "a-", "-ZZ", "-2d", "-+1", "- 1", "-FF", ".", "é", "Ā", "\U0001f600", "-41"]
 )
-def test_what_escape_never_makes_is_refused(component: str) -> None:
+def test_unescape_refuses_components_that_escape_never_produces(component: str) -> None:
     with pytest.raises(InvalidName, match="not an escaped name"):
         unescape(component)
 

@@ -19,7 +19,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_an_outbox_gives_what_was_pushed_and_not_acknowledged(steps: list[tuple[str, int, int]]) -> None:
+def test_an_outbox_returns_the_pushed_records_that_are_not_acknowledged(steps: list[tuple[str, int, int]]) -> None:
     stream = Stream(address_of(), identifier("the owner"))
     pushed: list[bytes] = []
     acknowledged = 0

@@ -34,7 +34,7 @@ def transactions(draw: st.DrawFn) -> TransactionRecord:
 
 
 @given(transactions())
-def test_what_is_written_is_read(transaction: TransactionRecord) -> None:
+def test_an_encoded_transaction_is_decoded_unchanged(transaction: TransactionRecord) -> None:
     assert decode(encode(transaction)) == transaction
 
 

@@ -214,7 +214,7 @@ def test_epoch_and_owner_guard_each_other(product: Product) -> None:
     assert search(DOUBLED, product).violation is None
 
 
-def test_the_way_to_a_violation_is_told_in_words() -> None:
+def test_the_path_to_a_violation_is_described_in_words() -> None:
     program = (
         "import sys; from tests.simulation.exhaustive import __main__ as program, model, search, worker;"
         "from tests.simulation.test_exhaustive import UnknownIsCommitted as owner;"

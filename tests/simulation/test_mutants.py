@@ -24,6 +24,7 @@ from tests.simulation.mutation import (
     UNSEEN,
     build,
     hunt,
+    killed_by,
     main,
     mutant,
     mutants,
@@ -34,7 +35,7 @@ SAMPLE: Final = (
     "acknowledged_when_handed_over", "an_open_try_is_forgotten", "any_offset_counts", "begun_has_no_first",
     "bounce_goes_to_the_owner", "closing_not_answered", "ends_of_targets_name_no_place",
     "first_in_a_transaction_overtakes", "gaps_accepted", "half_a_transaction", "homes_and_targets_decided_as_one",
-    "index_of_the_forgotten_is_suspected", "judged_by_an_old_time", "no_snapshot_behind_a_loss",
+    "index_of_the_forgotten_is_suspected", "judged_by_an_old_time", "no_snapshot_after_a_loss",
     "redirected_without_origin", "session_does_not_go_back", "snapshot_without_judgements",
     "tombstone_of_a_closed_opener", "unread_survives_the_end",
 )  # fmt: skip
@@ -56,14 +57,14 @@ hunts = pytest.mark.timeout(TIMEOUT_S + 20)
 def test_a_product_without_the_rule_is_found_out(name: str, tmp_path: Path) -> None:
     found = mutant(name)
     build(tmp_path, found)
-    fate = hunt(tmp_path, kinds=found.kinds)
+    fate = hunt(tmp_path, kinds=found.kinds, first=killed_by().get(name, 0))  # the seed that killed it last time
     assert fate.seed is not None, f"{name} lived through {SEEDS_MAX} seeds"
 
 
 @hunts
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", SAMPLE_VERIFIED)
-def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(name: str, tmp_path: Path) -> None:
+def test_the_verifier_refutes_the_logs_of_a_product_without_the_rule(name: str, tmp_path: Path) -> None:
     assert name not in unseen()
     found = mutant(name)
     build(tmp_path, found)
@@ -71,7 +72,7 @@ def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(name
     assert fate.seed is not None, f"the verifier found nothing in the logs of {name}, {SEEDS_MAX} seeds"
 
 
-def test_what_leaves_nothing_in_a_log_is_a_mutant_and_has_one_reason() -> None:
+def test_every_listed_mutant_without_a_trace_in_a_log_exists_and_has_one_reason() -> None:
     groups = tomllib.loads(UNSEEN.read_text(encoding="utf-8"))["unseen"]
     names = [name for group in groups for name in group["mutants"]]
     assert sorted(names) == sorted(unseen())
@@ -79,7 +80,7 @@ def test_what_leaves_nothing_in_a_log_is_a_mutant_and_has_one_reason() -> None:
     assert all(group["reason"] for group in groups)
 
 
-def test_what_leaves_nothing_in_a_log_is_not_hunted_by_the_verifier(
+def test_the_verifier_does_not_hunt_mutants_without_a_trace_in_a_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hidden, found = mutant("alarmed_by_garbage"), mutant("acknowledgements_not_replayed")
@@ -106,7 +107,9 @@ def test_every_mutant_fits_and_has_all_its_names(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
 
 
-def test_hunters_say_who_lives(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_mutation_command_reports_killed_and_surviving_mutants(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = (ROOT / "dialog" / "fold" / "journal.py").read_text("utf-8").splitlines()[0]
     harmless = Mutant("harmless", "", (), (Change("dialog/fold/journal.py", "", (first,), ("#", first)),))
     deadly = mutant("acknowledgements_not_replayed")
@@ -153,7 +156,7 @@ class Second:
         ("", "class First:", "class Other:", SOURCE.replace("First", "Other")),
     ],
 )
-def test_the_lines_of_a_function_are_replaced_whatever_their_indentation(
+def test_the_lines_of_a_function_are_replaced_at_any_indentation(
     within: str, replace: str, by: str, expected: str
 ) -> None:
     change = Change("some.py", within, tuple(replace.split("\n")), tuple(by.split("\n")) if by else ())
@@ -176,7 +179,7 @@ def test_comments_are_no_code(written: str, expected: str) -> None:
     assert without_comment(written) == expected
 
 
-def test_a_mutant_fits_whatever_the_comments_say() -> None:
+def test_a_mutant_applies_regardless_of_comments() -> None:
     source = "def told():\n    if a:  # one\n        # two\n\n        return 1  # three\n    return 2\n"
     change = Change("some.py", "told", ("if a:  # other", "    return 1"), ("pass",))
     assert change.applied(source) == "def told():\n    pass\n    return 2\n"
@@ -185,7 +188,7 @@ def test_a_mutant_fits_whatever_the_comments_say() -> None:
 @pytest.mark.parametrize(
     ("within", "replace", "times"), [("", "return 1", 2), ("First", "return 2", 0), ("Third", "return 1", 0)]
 )
-def test_what_does_not_stand_there_once_is_named(within: str, replace: str, times: int) -> None:
+def test_lines_that_do_not_occur_exactly_once_are_named_in_the_error(within: str, replace: str, times: int) -> None:
     with pytest.raises(MutantDoesNotFit, match=rf"^some.py, .*stand there {times} times: {replace}$"):
         Change("some.py", within, (replace,), ()).applied(SOURCE)
 

@@ -12,7 +12,7 @@ SEEDS: Final = 400
 
 
 @pytest.mark.parametrize("tens", range(SEEDS // 10))
-def test_a_pool_keeps_its_promises_whatever_arrives_when(tens: int) -> None:
+def test_a_pool_keeps_its_guarantees_in_seeded_simulations(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
         world = World(seed)
         world.run()

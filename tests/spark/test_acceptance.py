@@ -74,7 +74,9 @@ def test_counters_are_accepted_once_and_in_order(log: list[Record], data: st.Dat
 
 
 @given(likely_logs, st.integers(0, 60), st.data())
-def test_a_cut_log_goes_on_where_each_writer_stands(log: list[Record], start: int, data: st.DataObject) -> None:
+def test_a_truncated_log_is_judged_from_the_first_remaining_counter_of_each_writer(
+    log: list[Record], start: int, data: st.DataObject
+) -> None:
     rest = log[start:]
     first = dict(reversed(rest))
     shifted = [(writer, counter - max(first[writer], 0)) for writer, counter in rest]

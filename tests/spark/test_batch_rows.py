@@ -77,7 +77,8 @@ def decision(
 def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
     """Messages of a session, rows of executions, decisions, and repeated records."""
     side, session, judge, query = Side("orders"), Scribe("session"), Scribe("judge"), Query()
-    tasks = {of: query.task(of[1], f"attempt {of}", of[0]) for of in TASKS}
+    shared = draw(st.booleans())  # attempts of two batches have one name
+    tasks = {of: query.task(of[1], f"attempt {of[shared:]}", of[0]) for of in TASKS}
     log: list[ReceivedMessages] = [
         (session.first(side.address, one, begin_block(group=one)), b"begin") for one in CONVERSATIONS
     ]
@@ -103,7 +104,7 @@ def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
 
 @settings(max_examples=300, deadline=None)  # the first example initializes Arrow and numpy
 @given(logs(), st.data())
-def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[ReceivedMessages], data: st.DataObject) -> None:
+def test_rows_of_batches_equal_those_of_the_owners_fold(log: list[ReceivedMessages], data: st.DataObject) -> None:
     side = Side("orders")
     for offset, (header, body) in enumerate(log):
         side.take_all([(header, (body, time_ms(offset)))])
@@ -139,7 +140,7 @@ def handed_over(ingest: Ingest, messages: list[Message], at: int) -> Ingest:
 
 @pytest.mark.parametrize("wins", [True, False], ids=["it is said to win", "its batch stays open"])
 @pytest.mark.parametrize("comes_again", [False, True], ids=["once", "again behind the veto"])
-def test_a_row_that_a_veto_dropped_stays_dropped_for_the_task_that_goes_on(wins: bool, comes_again: bool) -> None:
+def test_a_row_dropped_by_a_veto_stays_dropped_for_the_task_that_continues(wins: bool, comes_again: bool) -> None:
     side, query = Side("orders"), Query()
     waits, loses = query.task(0, "waits", batch=2), query.task(1, "loses", batch=1)
     row, lost = (query.message(task, CONVERSATIONS[0], b"row") for task in (waits, loses))
@@ -172,7 +173,7 @@ def test_a_veto_is_remembered_while_the_rows_before_it_may_be_read_again() -> No
     assert known.vetoed == {}
 
 
-def test_what_was_decided_and_what_waits_is_kept_with_the_state(tmp_path: Any) -> None:
+def test_decisions_vetoes_and_the_first_waiting_offset_are_saved_with_the_state(tmp_path: Any) -> None:
     known = Acceptance()
     known.decided = {QUERY + b"\0": 7}
     known.vetoed = {QUERY + b"\0" + bytes(8) + QUERY: 5}

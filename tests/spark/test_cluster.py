@@ -58,7 +58,7 @@ def test_orders_are_written_answered_and_verified_by_a_cluster_that_loses_an_exe
 
 
 @pytest.mark.usefixtures("transmitting")
-def test_what_runs_twice_at_once_on_a_cluster_that_speculates_counts_once(
+def test_tasks_run_twice_by_speculation_count_once(
     servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     with spark_cluster(tmp_path) as url:

@@ -69,7 +69,7 @@ print("cores", cores(spark))
 try:
     route(spark, "Orders", "nothing", **given)
 except InvalidSettings as error:
-    print("refused", "is no expression over the columns" in str(error))
+    print("refused", "is not an expression over the columns" in str(error))
 rows = [("north 1", "//sales/North")]
 known = spark.createDataFrame(rows, "key string, to_service string")
 
@@ -169,7 +169,7 @@ def test_a_client_of_connect_reads_messages_and_their_values(
 
 
 @pytest.mark.usefixtures("transmitting")
-def test_a_client_of_connect_writes_and_streams_and_is_told_of_a_row_that_cannot_be_sent(
+def test_a_spark_connect_client_writes_and_streams_and_receives_the_error_for_an_invalid_row(
     client: Client, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     place = {"bootstrap": servers.bootstrap, "database": database}

@@ -55,7 +55,7 @@ def sides(spark: SparkSession, servers: Servers, database: str, queue: str) -> d
     return found
 
 
-def test_a_row_tells_how_a_side_stands(spark: SparkSession, servers: Servers, shop: Broker, database: str) -> None:
+def test_a_row_shows_the_state_of_a_side(spark: SparkSession, servers: Servers, shop: Broker, database: str) -> None:
     waiting, timed, ended, gone = (sent(shop, body) for body in (b"one", b"two", b"end", b"forget"))
     unheard = begin(shop)
     handled = set()
@@ -94,7 +94,7 @@ def test_a_row_tells_how_a_side_stands(spark: SparkSession, servers: Servers, sh
     assert (row["role"], row["handle"]) == ("INITIATOR", waiting.id.bytes + b"\0")
 
 
-def test_a_row_tells_who_waits_for_an_operator_and_who_has_a_lifetime(
+def test_a_row_shows_suspension_and_lifetime(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
     guilty, mortal = sent(shop, b"poison", b"behind"), begin(shop, lifetime=LIFETIME.total_seconds())

@@ -14,14 +14,14 @@ from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.records import End
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.ingest import Ingest
-from konverse.spark.read.ledger import PARTS_MAX, Came, RecordCounter
+from konverse.spark.read.ledger import PARTS_MAX, RecordCounter, SideCounts
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.logs import ORDERS
 
 ONE: Final = identifier("one")
 OTHER: Final = identifier("another")
 
-Counted = dict[tuple[bytes, Role], Came]
+Counted = dict[tuple[bytes, Role], SideCounts]
 
 
 def log_of(*headers: bytes | None, body: bytes = b"body") -> list[Message]:
@@ -50,26 +50,26 @@ def counted(messages: Sequence[Message], *, chunk: int = 1_000, cut: bool = Fals
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 1_000])
-def test_what_comes_twice_is_a_duplicate_of_its_side_and_moves_no_other_count(chunk: int) -> None:
+def test_a_duplicate_is_counted_for_its_side_and_changes_no_other_count(chunk: int) -> None:
     writer, answering = Scribe("writer"), Scribe("answering")
     first, second = (writer.message(ORDERS, ONE) for _ in range(2))
     other = writer.message(ORDERS, OTHER)
     answer = answering.message(ORDERS, ONE, role=Role.TARGET)
     found = counted(log_of(first, second, first, other, answer, second, first, answer, None, GARBAGE), chunk=chunk)
     assert found == {
-        (ONE, Role.TARGET): Came(messages=2, bytes=8, duplicates=3, first_ms=0, last_ms=1_000),
-        (OTHER, Role.TARGET): Came(messages=1, bytes=4, duplicates=0, first_ms=3_000, last_ms=3_000),
-        (ONE, Role.INITIATOR): Came(messages=1, bytes=4, duplicates=1, first_ms=4_000, last_ms=4_000),
+        (ONE, Role.TARGET): SideCounts(messages=2, bytes=8, duplicates=3, first_ms=0, last_ms=1_000),
+        (OTHER, Role.TARGET): SideCounts(messages=1, bytes=4, duplicates=0, first_ms=3_000, last_ms=3_000),
+        (ONE, Role.INITIATOR): SideCounts(messages=1, bytes=4, duplicates=1, first_ms=4_000, last_ms=4_000),
     }
 
 
 def test_an_end_is_no_message_and_its_copy_a_duplicate() -> None:
     writer = Scribe("writer")
     message, end = writer.message(ORDERS, ONE), writer.end(ORDERS, ONE, End(identifier("opener"), ORDERS))
-    assert counted(log_of(message, end, end)) == {(ONE, Role.TARGET): Came(1, 4, 1, 0, 1_000)}
+    assert counted(log_of(message, end, end)) == {(ONE, Role.TARGET): SideCounts(1, 4, 1, 0, 1_000)}
 
 
-def test_copies_of_what_applications_do_not_see_and_gaps_are_not_counted() -> None:
+def test_duplicate_control_records_and_messages_after_a_gap_are_not_counted() -> None:
     writer = Scribe("writer")
     close = writer.close(ORDERS, OTHER)
     gap = writer.message(ORDERS, ONE, counter=9)

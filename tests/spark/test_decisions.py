@@ -107,7 +107,7 @@ def test_a_record_has_the_verdict_that_it_has_for_an_owner(journal: Journal) -> 
 
 
 @pytest.mark.parametrize("start", range(11))
-def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journal, start: int) -> None:
+def test_the_rest_of_a_journal_without_its_beginning_gets_the_same_verdicts(journal: Journal, start: int) -> None:
     found = names(judged(DecisionJudge(LOG, cut=True), journal, start))
     expected = VERDICTS[start:]
     if start == 3:
@@ -121,7 +121,7 @@ def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journ
 
 
 @pytest.mark.parametrize("place", range(1, 11))
-def test_who_goes_on_from_what_was_written_says_the_same(journal: Journal, place: int) -> None:
+def test_a_judge_restored_from_its_saved_state_gives_the_same_verdicts(journal: Journal, place: int) -> None:
     first, form = DecisionJudge(LOG), JudgeState(LOG)
     for at in range(place):
         first.judge(JournalRecord(at, journal.records[at], at))

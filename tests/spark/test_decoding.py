@@ -39,7 +39,7 @@ def test_a_record_has_the_columns_that_our_source_gives_it(spark: SparkSession, 
     assert rows(found, "topic") == [("t",)]
 
 
-def test_what_carries_no_envelope_is_a_row_without_one(spark: SparkSession) -> None:
+def test_a_record_without_a_valid_envelope_is_a_row_with_null_envelope_columns(spark: SparkSession) -> None:
     first, second = (Scribe(name).message(ORDERS, CONVERSATION) for name in ("one", "another"))
     user = ("trace", b"1")
     frame = decode(
@@ -63,7 +63,7 @@ def test_what_carries_no_envelope_is_a_row_without_one(spark: SparkSession) -> N
     assert others == [[], [("trace", bytearray(b"1")), ("more", None)], [], [("trace", bytearray(b"1"))], [], [], []]
 
 
-def test_a_frame_without_headers_is_told_the_option(spark: SparkSession) -> None:
+def test_the_error_for_a_frame_without_headers_names_the_missing_option(spark: SparkSession) -> None:
     frame = kafka_frame(spark)
     with pytest.raises(InvalidSettings, match=r"lacks the column 'headers'.*includeHeaders=true"):
         decode(frame.drop("headers"))

@@ -56,7 +56,7 @@ def test_a_helper_whose_work_has_ended_can_be_asked_again(
 
     monkeypatch.setattr(deciding, "transmitter", transmitter)
     monkeypatch.setattr(deciding, "HELP_AGAIN_S", 0.0)
-    helper = _Helper(NOBODY, NOBODY)
+    helper = _Helper(NOBODY, NOBODY, "query one")
 
     def works() -> bool:
         helper.help()
@@ -69,8 +69,8 @@ def test_a_helper_whose_work_has_ended_can_be_asked_again(
     helper.close()
     assert len(made) == 3, "who helps already is not asked again"
     assert made[-1].stopped.is_set()
-    assert "cannot own the transmission queue: no broker" in caplog.text
-    assert "no longer owns the transmission queue: no broker" in caplog.text
+    assert "cannot own the transmission queue for query one: no broker" in caplog.text
+    assert "no longer owns the transmission queue for query one: no broker" in caplog.text
 
 
 def test_a_helper_that_has_failed_rests_before_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_helper_that_has_failed_rests_before_it_is_asked_again(monkeypatch: py
         raise KafkaUnavailable("no broker answers")
 
     monkeypatch.setattr(deciding, "transmitter", transmitter)
-    helper = _Helper(NOBODY, NOBODY)
+    helper = _Helper(NOBODY, NOBODY, "query one")
     for _ in range(3):
         helper.help()
     helper.close()

@@ -65,7 +65,7 @@ def handled(shop: Broker, *bodies: bytes) -> None:
         reader.settle()
 
 
-def test_a_row_tells_what_was_decided(spark: SparkSession, servers: Servers, shop: Broker, database: str) -> None:
+def test_a_row_shows_a_decision_of_an_owner(spark: SparkSession, servers: Servers, shop: Broker, database: str) -> None:
     handled(shop, b"one", b"two", b"refuse")
     frame = frame_of(spark, servers, database).cache()
     assert tuple(frame.columns) == ACCEPTED_COLUMNS
@@ -137,7 +137,7 @@ def streamed(spark: SparkSession, given: dict[str, str], checkpoint: Path) -> li
     return sorted(got)
 
 
-def test_a_stream_goes_on_from_its_checkpoint_and_gives_each_decision_once(
+def test_a_stream_continues_from_its_checkpoint_and_returns_each_decision_once(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     given = options(servers, database, stateFolder=str(tmp_path / "states"), maxRows="2")

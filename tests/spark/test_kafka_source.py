@@ -55,7 +55,7 @@ def disturbed(new_log: NewLog) -> Log:
 
 
 @pytest.mark.usefixtures("jars", "transmitting")
-def test_what_spark_itself_reads_of_kafka_is_decoded_and_streamed_into_a_queue(
+def test_records_read_by_sparks_kafka_source_are_decoded_and_streamed_into_a_queue(
     servers: Servers, shop: Broker, database: str, new_log: NewLog, tmp_path: Path
 ) -> None:
     records, orders = disturbed(new_log), new_log(2)

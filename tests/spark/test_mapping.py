@@ -67,7 +67,7 @@ def test_a_function_over_arrow_answers_each_message_once(
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(10, 0, 10, 0)
 
 
-def test_what_a_killed_worker_had_is_answered_by_the_next_one_once(
+def test_messages_of_a_killed_worker_are_answered_once_by_the_next_worker(
     spark: SparkSession, shop: Broker, place: dict[str, Any], tmp_path: Path
 ) -> None:
     bodies = [b"order %d" % number for number in range(30)]
@@ -86,7 +86,7 @@ def test_what_a_killed_worker_had_is_answered_by_the_next_one_once(
     assert answered(shop) == Counter(body.upper() for body in bodies)
 
 
-def test_who_fails_alone_is_suspended_and_the_others_are_answered(
+def test_a_conversation_that_fails_alone_is_suspended_and_the_others_are_answered(
     spark: SparkSession, shop: Broker, place: dict[str, Any]
 ) -> None:
     dialogs = {body: sent(shop, body) for body in (b"one", b"poison", b"two", b"three")}
@@ -189,7 +189,7 @@ def test_columns_of_an_answer_have_names_by_sparks_case_rule(
         (lambda frame: frame.select("receipt", "nosuch"), "function returned cannot be run: .*nosuch"),
     ],
 )
-def test_a_mistake_in_the_function_ends_the_work_and_suspends_nobody(
+def test_an_invalid_function_result_ends_the_job_and_suspends_no_conversation(
     spark: SparkSession, shop: Broker, place: dict[str, Any], transform: Any, says: str
 ) -> None:
     sent(shop, b"order")
@@ -226,7 +226,7 @@ def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Brok
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(1, 1, 0, 0)
 
 
-def test_answers_are_read_by_their_receipts_and_what_is_left_out_is_none() -> None:
+def test_answers_are_grouped_by_receipt_and_missing_columns_are_none() -> None:
     rows = pa.table({"receipt": [8, 7, 8], "body": [b"x", None, b"y"], "message_type": [RECEIPT, None, RECEIPT]})
     nothing = (None, None, None)
     said = [(7, None, None, *nothing), (8, RECEIPT, b"x", *nothing), (8, RECEIPT, b"y", *nothing)]
@@ -249,7 +249,7 @@ def test_answers_that_fit_into_no_commit_are_given_in_several(
     assert answered(shop) == Counter(b"%d".rjust(large + 1, b"0") % number for number in range(10))
 
 
-def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
+def test_processing_ends_without_suspending_conversations_when_spark_has_stopped(
     spark: SparkSession, shop: Broker, place: dict[str, Any]
 ) -> None:
     for number in range(3):
@@ -286,7 +286,7 @@ class Late:
         raise SteppedDown("a partition was given back")
 
 
-def test_what_came_too_late_for_its_partition_is_counted_by_who_has_it_now() -> None:
+def test_transactions_finished_after_the_partition_was_lost_are_not_counted() -> None:
     task = MagicMock(nothing=Done(), failure=Done(failed=1))
     task.ask.side_effect = dict.fromkeys
     task.apply.return_value = Done(messages=3, replies=3)

@@ -105,12 +105,12 @@ def test_uses_of_one_frame_know_nothing_of_each_other(
 def test_options_of_a_write_are_refused_in_words_where_something_is_read(spark: SparkSession, new_log: NewLog) -> None:
     log = new_log()
     given = {**log.options(), "from_service": "//sales/ShopService"}
-    with pytest.raises(InvalidSettings, match="'from_service' is one of a write"):
+    with pytest.raises(InvalidSettings, match="'from_service' belongs to a write"):
         KonverseDataSource(given).schema()
-    with pytest.raises(PySparkException, match="'from_service' is one of a write"):
+    with pytest.raises(PySparkException, match="'from_service' belongs to a write"):
         spark.read.format("konverse").options(**given).load().count()
     written = ", ".join(f"{name} '{value}'" for name, value in given.items())
-    with pytest.raises(PySparkException, match="'from_service' is one of a write"):
+    with pytest.raises(PySparkException, match="'from_service' belongs to a write"):
         spark.sql(f"CREATE TEMPORARY VIEW to_be_written USING konverse OPTIONS ({written})")
 
 
@@ -124,7 +124,7 @@ def test_inserting_into_a_view_is_refused_with_the_remedy_and_writes_nothing(
         spark.sql("INSERT INTO only_read SELECT * FROM only_read")
     told = str(refused.value)
     assert "InvalidSettings" in told
-    assert f"option 'topic' (here '{log.options()['topic']}') is one of a read" in told
+    assert f"option 'topic' (here '{log.options()['topic']}') belongs to a read" in told
     assert "INSERT INTO" in told
     assert "write with df.write.format('konverse') and the option 'from_service'" in told
     assert rows(log.read(spark), "offset") == []

@@ -44,9 +44,9 @@ INVOICE: Final = "//sales/Invoice"
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 
 
-def code(language: str) -> str:
-    """The page's code blocks of that language."""
-    return "".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+def code(language: str, page: str = PAGE) -> str:
+    """The code blocks of that language in a page's text."""
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
 
 
 def placed(text: str, servers: Servers, database: str) -> str:

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from konverse.routing.routed import Routed
-from konverse.spark.receive.progress import showing, told
+from konverse.spark.receive.progress import progress_line, showing
 
 SOME = Routed(forwarded=1_000, followed=2_000, rejected=3, failed=1)
 
@@ -19,9 +19,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_counts_are_told_in_a_line() -> None:
-    assert told(SOME, 2.0) == "Routed 3,003 messages, 1,502/s: 1,000 forwarded, 2,000 followed, 3 rejected, 1 failed"
-    assert told(Routed(), 0.0) == "Routed 0 messages, 0/s: none yet"
+def test_the_progress_line_has_the_counts_and_the_rate() -> None:
+    assert (
+        progress_line(SOME, 2.0)
+        == "Routed 3,003 messages, 1,502/s: 1,000 forwarded, 2,000 followed, 3 rejected, 1 failed"
+    )
+    assert progress_line(Routed(), 0.0) == "Routed 0 messages, 0/s: none yet"
 
 
 def test_a_terminal_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,10 +42,10 @@ def test_elsewhere_plain_lines_come_now_and_then() -> None:
     with showing(progress=True, stream=stream, clock=lambda: next(times)) as shown:
         for _ in range(3):
             shown(SOME)
-    assert stream.getvalue() == told(SOME, 10.0) + "\n"
+    assert stream.getvalue() == progress_line(SOME, 10.0) + "\n"
 
 
-def test_nothing_is_written_where_nobody_asked_or_a_function_is_called() -> None:
+def test_no_progress_is_written_when_it_is_off_or_passed_to_a_function() -> None:
     stream = io.StringIO()
     told_to: list[Routed] = []
     for wanted in (False, told_to.append):

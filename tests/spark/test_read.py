@@ -99,7 +99,7 @@ def rows_of(frame: DataFrame) -> list[tuple[object, ...]]:
     return [tuple(row) for row in frame.orderBy("offset").collect()]
 
 
-def test_offsets_bound_what_is_read(spark: SparkSession, new_log: NewLog) -> None:
+def test_starting_and_ending_offsets_limit_the_records_read(spark: SparkSession, new_log: NewLog) -> None:
     log = disturbed(new_log)
     frame = log.read(spark, startingOffsets='{"0": 1}', endingOffsets='{"0": 7}')
     assert rows(frame, "offset", "sequence") == [(1, 1)]
@@ -192,7 +192,7 @@ def ledger(frame: DataFrame, *columns: str) -> set[tuple[object, ...]]:
     return {tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found}
 
 
-def test_times_and_conversations_choose_what_is_read(spark: SparkSession, new_log: NewLog) -> None:
+def test_timestamps_and_conversations_filter_the_records_read(spark: SparkSession, new_log: NewLog) -> None:
     log, scribe = new_log(message_timestamp_type="LogAppendTime"), Scribe("writer")
     another = identifier("another")
     log.write(*(scribe.message(ORDERS, one) for one in (CONVERSATION, another, CONVERSATION)))

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import joining
+from konverse.bridge.reader import join_wait
 from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process, route_arrow
@@ -89,7 +89,7 @@ def capitals(frame: DataFrame) -> DataFrame:
     return frame.select("receipt", f.lit(RECEIPT).alias("message_type"), body.alias("body"))
 
 
-def test_what_another_reader_takes_in_the_middle_is_answered_by_that_one_alone(
+def test_messages_taken_by_another_reader_midway_are_answered_only_by_that_reader(
     spark: SparkSession, shop: Broker, place: dict[str, Any]
 ) -> None:
     bodies = [b"order %d" % number for number in range(12)]
@@ -142,7 +142,7 @@ def test_a_stopped_driver_that_wakes_up_after_it_was_replaced_answers_nothing(
     assert answered(shop) == Counter(body.upper() for body in bodies)
 
 
-def test_a_driver_that_is_killed_between_its_commit_and_its_answers_has_answered_whatever_the_next_one_says(
+def test_answers_of_a_driver_killed_after_its_commit_are_delivered_without_a_second_receive(
     spark: SparkSession, shop: Broker, place: dict[str, Any]
 ) -> None:
     bodies = [b"order %d" % number for number in range(6)]
@@ -173,13 +173,13 @@ def test_a_job_that_is_started_again_at_once_waits_until_kafka_misses_the_driver
     settings = {name: value for name, value in place.items() if name != "timeout"}
     program = [sys.executable, "-c", KILLED, json.dumps(settings)]
     assert subprocess.run(program, timeout=100, check=False).returncode == -signal.SIGKILL
-    monkeypatch.setattr(joining, "JOIN_S", 0.5)  # shorter than a session with the brokers' default
+    monkeypatch.setattr(join_wait, "JOIN_S", 0.5)  # shorter than a session with the brokers' default
     process(spark, "Orders", capitals, **{**place, "timeout": 0.5})
     assert answered(shop) == Counter(body.upper() for body in bodies)
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_a_job_knows_whether_somebody_receives_already(
+def test_a_job_detects_an_active_reader_of_its_queue(
     spark: SparkSession, shop: Broker, place: dict[str, Any], protocol: str
 ) -> None:
     settings = {name: value for name, value in place.items() if name != "timeout"}
@@ -223,7 +223,7 @@ def test_a_transform_that_shuffles_into_another_number_of_tasks_answers_each_mes
     assert answered(shop) == Counter(body.upper() for body in bodies)
 
 
-def test_a_function_in_tasks_that_drops_the_receipt_is_told_the_column_and_nothing_is_lost(
+def test_a_task_function_that_drops_the_receipt_column_is_refused_and_no_message_is_lost(
     spark: SparkSession, shop: Broker, place: dict[str, Any]
 ) -> None:
     sent(shop, b"order")

@@ -49,7 +49,7 @@ def test_a_new_enough_spark_is_taken(version: str) -> None:
 @pytest.mark.parametrize("version", ["3.5.6", "4.0.1"])
 def test_an_old_spark_is_refused_when_the_format_is_used(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
-    with pytest.raises(NotInstalled, match=rf"pyspark 4.1 or newer, and this is {version}; .*'konverse\[spark\]'"):
+    with pytest.raises(NotInstalled, match=rf"pyspark 4.1 or newer, not {version}; .*'konverse\[spark\]'"):
         KonverseDataSource({"bootstrap": "one:9092", "topic": "orders"})
 
 

@@ -26,7 +26,7 @@ def test_of_too_many_those_that_rested_longest_are_closed() -> None:
     assert [clients.take((number,)) for number in range(3)] == [None, None, 2]
 
 
-def test_one_that_does_not_close_harms_nobody() -> None:
+def test_a_client_whose_close_fails_does_not_affect_the_others() -> None:
     def refuse(_: str) -> None:
         raise RuntimeError("it does not")
 

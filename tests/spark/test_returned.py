@@ -61,7 +61,7 @@ def rows_that_came_back(servers: Servers, database: str) -> list[dict[str, Any]]
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_more_behind_the_end(
+def test_rows_for_an_ended_target_come_back_are_reported_and_can_be_written_again(
     servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(batch_writer(servers.bootstrap, database, **POOL), A)
@@ -88,7 +88,7 @@ def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_session_shows_what_came_back_and_writes_it_again(
+def test_a_spark_session_reads_returned_rows_and_writes_them_again(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
     place = {"bootstrap": servers.bootstrap, "database": database}
@@ -112,7 +112,7 @@ def test_a_session_shows_what_came_back_and_writes_it_again(
     assert [message.body for message in receive(shop, "Orders", 2)] == [b"late 0", b"late 1"]
 
 
-def test_a_key_whose_target_has_ended_goes_on_in_a_new_conversation_that_stays(
+def test_a_key_whose_target_has_ended_continues_in_one_new_conversation(
     servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def write(*rows: tuple[str, bytes]) -> None:
@@ -138,7 +138,7 @@ def test_a_key_whose_target_has_ended_goes_on_in_a_new_conversation_that_stays(
     assert (third.dialog.id, third.sequence) == (first.dialog.id, 2), "also when the one before it is gone"
 
 
-def test_a_stream_tells_what_came_back_since_it_looked_however_seldom_it_is_triggered(
+def test_a_stream_reports_rows_returned_since_its_last_check_at_any_trigger_interval(
     servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(returning, "LOOK_BACK_MS", 0)  # as if its trigger was longer
@@ -176,7 +176,7 @@ def test_writes_in_conversations_of_their_own_do_not_look(
     assert len(receive(shop, "Orders", len(A))) == len(A)
 
 
-def test_the_mode_needs_a_queue_and_refuses_what_chooses_among_messages() -> None:
+def test_mode_returned_needs_a_queue_and_refuses_options_that_select_messages() -> None:
     place = {"bootstrap": "localhost:9092", "mode": "returned"}
     with pytest.raises(InvalidSettings, match="mode 'returned' needs a queue"):
         ReturnedReader(parse({**place, "topic": "t"}), StructType())

@@ -15,11 +15,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from konverse.bridge.broker import Broker
+from konverse.routing.routed import Routed
 from konverse.schemas.errors import KonverseError
-from konverse.spark import map_arrow, process
+from konverse.spark import map_arrow, process, route, route_arrow
 from tests.kit.guarded import SHORT_S, Guarded, Right, guarded_stack, in_words
+from tests.kit.regions import open_regions, service_of
 from tests.kit.rights import DESCRIBE, OF_SPARK, OPEN, SHOP, SUCCESSIONS
-from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, open_shop
+from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, fill, open_shop
 
 pytestmark = [
     pytest.mark.spark,
@@ -47,6 +49,9 @@ class Job:
         frame = self._spark.read.format("konverse").options(**self._options, queue="Orders", **options).load()
         assert frame.count()
 
+    def spark_read_journal(self) -> None:
+        self.spark_read(mode="journal")
+
     def spark_conversations(self) -> None:
         self.spark_read(mode="conversations")
 
@@ -54,10 +59,13 @@ class Job:
         frame = self._spark.readStream.format("konverse").options(**self._options, queue="Orders").load()
         self._until_done(frame, "noop", {})
 
-    def spark_write(self) -> None:
+    def spark_write(self, **options: str) -> None:
         rows = [(ORDER_SERVICE, ORDER, b"a row", "a key")]
         frame = self._spark.createDataFrame(rows, "to_service string, message_type string, body binary, key string")
-        frame.write.format("konverse").options(**self._as_writer()).mode("append").save()
+        frame.write.format("konverse").options(**self._as_writer(), **options).mode("append").save()
+
+    def spark_write_pool(self) -> None:
+        self.spark_write(pool="rights")
 
     def spark_write_stream(self) -> None:
         rate = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
@@ -81,6 +89,18 @@ class Job:
 
         assert map_arrow(self._spark, "Orders", answers, **self._settings).messages
 
+    def spark_route(self) -> None:
+        assert route(self._spark, "Orders", f"'{service_of('north')}'", **self._settings).forwarded
+
+    def spark_route_arrow(self) -> None:
+        def to_north(batch: pa.RecordBatch) -> pa.RecordBatch:
+            services = [service_of("north")] * batch.num_rows
+            return pa.RecordBatch.from_pydict({"receipt": batch.column("receipt"), "to_service": services})
+
+        told: list[Routed] = []
+        assert route_arrow(self._spark, "Orders", to_north, progress=told.append, **self._settings).forwarded
+        assert told
+
     def _as_writer(self) -> dict[str, str]:
         return {**self._options, "from_service": SHOP_SERVICE, "contract": ORDERING, "deliveryTimeout": "6"}
 
@@ -97,12 +117,16 @@ def _quiet(user: str, right: Right) -> bool:
     _, name, _ = right
     return (user, name) in {
         ("spark_conversations", OPEN),
+        ("spark_write_pool", OPEN),
+        ("spark_write_pool", SHOP),
+        ("spark_write_pool", SUCCESSIONS),
         ("spark_write_stream", SHOP),
         ("spark_write_stream", SUCCESSIONS),
     } or name.endswith((".queue.spark-*", ".queue.snapshot"))
 
 
-OF_FORMATS: Final = [user for user in OF_SPARK if user not in {"spark_process", "spark_map_arrow"}]
+RECEIVING: Final = {"spark_process", "spark_map_arrow", "spark_route", "spark_route_arrow"}
+OF_FORMATS: Final = [user for user in OF_SPARK if user not in RECEIVING]
 """Receiving jobs are readers of their queues; the tests of readers cover their rights."""
 
 EACH: Final = [
@@ -117,6 +141,12 @@ EACH: Final = [
 def stack() -> Iterator[tuple[Guarded, Broker]]:
     with guarded_stack(OF_SPARK) as (guarded, administrator):
         open_shop(administrator)
+        open_regions(administrator, ("north",))
+        begin(administrator).send(ORDER, b"the first order")
+        administrator.flush()
+        with administrator.reader("Orders", timeout=1) as reader:  # the journal has records then
+            fill(reader, 1)
+            reader.settle()
         transmitter = administrator.transmitter()
 
         def transmit() -> None:
@@ -154,7 +184,7 @@ def test_each_job_works_with_the_rights_that_the_operating_page_names(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("user", "right"), EACH)
-def test_for_each_missing_right_the_error_of_the_job_names_what_to_grant(
+def test_for_each_missing_right_the_error_of_the_job_names_the_right_to_grant(
     guarded: Guarded, spark: SparkSession, tmp_path: Path, user: str, right: Right
 ) -> None:
     guarded.grant(user, OF_SPARK[user])

@@ -94,7 +94,7 @@ def test_ends_and_errors_of_the_targets_come_back(regions: Broker, by_region: Ro
     assert origin_of(description) == ErrorOrigin(service_of("west"), 404, "not in the west")
 
 
-def test_what_no_service_is_known_for_ends_with_error_1(regions: Broker, by_region: Route) -> None:
+def test_a_message_for_no_known_service_ends_its_conversation_with_error_1(regions: Broker, by_region: Route) -> None:
     known, unknown = sent(regions, b"north 1"), sent(regions, b"nowhere")
     expression = f"CASE WHEN body LIKE 'n%' AND body <> 'nowhere' THEN {BY_REGION} END"
     assert by_region(expression) == Routed(forwarded=1, rejected=1, targets={service_of("north"): 1})
@@ -220,7 +220,7 @@ def test_a_function_over_arrow_classifies_in_tasks(spark: SparkSession, regions:
     assert kinds(heard(regions, 60)) == {"Receipt": 60}
 
 
-def test_who_cannot_be_routed_is_suspended_and_the_others_are(
+def test_conversations_that_cannot_be_routed_are_suspended_and_the_others_are_routed(
     spark: SparkSession, regions: Broker, by_region: Route, caplog: pytest.LogCaptureFixture
 ) -> None:
     bodies = [b"north 1", b"nowhere 1", b"self 1", b"twice 1", b"raise 1", b"empty 1", b"west 1"]
@@ -243,7 +243,7 @@ def test_who_cannot_be_routed_is_suspended_and_the_others_are(
         f"was classified as one for {ORDER_SERVICE!r}, which is the router that received it",
         "the classifier answered 2 times for receipt",
         "no classifier for this",
-        "the classifier answered with an empty text for receipt",
+        "the classifier answered with an empty string for receipt",
     ):
         assert said in caplog.text, said
     assert str(dialogs[b"twice 1"].id) in caplog.text

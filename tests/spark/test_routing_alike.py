@@ -119,5 +119,5 @@ def test_a_table_of_the_catalog_is_joined_by_its_name(
         errors = [message.body.decode() for message in receive(regions, "Shop", len(unclassified))]
         reasons.append(sum("has no service for key '100 %s'." in error for error in errors))
     assert reasons == [1, 0]
-    with pytest.raises(InvalidSettings, match="give the classifier to `route`"):
+    with pytest.raises(InvalidSettings, match="give this classifier to `route`"):
         joined(spark.createDataFrame([(0, b"{}")], "receipt bigint, body binary"))

@@ -31,7 +31,7 @@ MESSAGES: Final = 4
 RUN_S: Final = 180.0
 
 
-def test_each_message_arrives_once_whoever_is_killed(
+def test_each_message_arrives_once_although_workers_and_drivers_are_killed(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     open_regions(shop)

@@ -44,9 +44,9 @@ def batch(*bodies: bytes) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("expression", "says"),
     [
-        ("no such expression(", "'no such expression(' is no expression over the columns of a message (receipt, conv"),
+        ("no such expression(", "'no such expression(' is not an expression over the columns of a message (receipt"),
         ("region", "`region`"),
-        ("length(body)", "'length(body)' gives int, and the name of a service is a string"),
+        ("length(body)", "'length(body)' gives int, but the name of a service is a string"),
         ("body", "'body' gives binary"),
     ],
 )

@@ -60,7 +60,7 @@ def test_groups_are_for_messages_accepted_or_all() -> None:
     asked = {include: parse({**GIVEN, "include": include}) for include in ("groups", "Accepted, groups", "all,groups")}
     assert all(settings.include_groups for settings in asked.values())
     assert [settings.include_all for settings in asked.values()] == [False, False, True]
-    with pytest.raises(InvalidSettings, match="'groups' of option 'include' is for messages"):
+    with pytest.raises(InvalidSettings, match="'groups' of option 'include' is for mode 'messages'"):
         parse({**GIVEN, "include": "all,groups", "mode": "journal"})
 
 
@@ -79,15 +79,15 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
         ({"partitions": "0;1"}, "'partitions' is '0;1'; give numbers"),
         ({"partitions": "-1"}, "'partitions' is '-1'; give numbers"),
         ({"conversations": "one"}, "'conversations' is 'one'; give ids"),
-        ({"conversations": str(UUID(int=1)), "mode": "journal"}, "'conversations' means nothing to mode 'journal'"),
-        ({"partitions": "1", "mode": "returned"}, "'partitions' means nothing to mode 'returned'"),
+        ({"conversations": str(UUID(int=1)), "mode": "journal"}, "'conversations' does not apply to mode 'journal'"),
+        ({"partitions": "1", "mode": "returned"}, "'partitions' does not apply to mode 'returned'"),
         ({"pushFilters": "true"}, "'pushFilters' is unknown"),
         ({"quue": "q"}, "'quue' is unknown .* did you mean 'queue'"),
         ({"minPartitions": "4"}, "'minPartitions' is unknown .* Known are bootstrap, "),
         ({"bootstrap": ""}, "'bootstrap' is missing; give it .*host:port"),
-        ({"bootstrap": "localhost"}, "'localhost', which is no address; write 'host:port'"),
-        ({"bootstrap": "one:9092,two:99999"}, "'two:99999', which is no address"),
-        ({"bootstrap": "http://one:9092"}, "which is no address"),
+        ({"bootstrap": "localhost"}, "'localhost', which is not an address; write 'host:port'"),
+        ({"bootstrap": "one:9092,two:99999"}, "'two:99999', which is not an address"),
+        ({"bootstrap": "http://one:9092"}, "which is not an address"),
         ({"topic": ""}, "'topic' is empty"),
         ({"queue": "q"}, "'topic' and 'queue' exclude each other"),
         ({"include": "some"}, "'include' is 'some'; give 'accepted' or 'all'"),
@@ -106,7 +106,7 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
         ({"kafka.bootstrap.servers": "one:9092"}, "give 'bootstrap' instead"),
         ({"kafka.": "1"}, "'kafka.' names no setting; write kafka.<setting>, such as"),
         ({"KAFKA. ": "1"}, "'KAFKA. ' names no setting"),
-        ({"stateFolder": "/tmp/\0a"}, "'stateFolder' is .*; give the whole path .* without NUL"),
+        ({"stateFolder": "/tmp/\0a"}, "'stateFolder' is .*; give the absolute path .* without NUL"),
         ({"maxRows": "0"}, "'maxRows' is '0'; give the rows of a micro-batch, 1 to 9223372036854775807"),
         ({"maxRows": str(2**63)}, "'maxRows' is '9223372036854775808'; give"),
         ({"startingOffsets": '{"0": 9223372036854775808}'}, "holds 9223372036854775808; an offset is 0 or more, up to"),
@@ -142,11 +142,11 @@ BRACKETS: Final = "[" * 5_000  # deeper than Python's stack
         ({"partitions": f"0,{NINES}"}, "'partitions' is .*; give numbers of partitions"),
         ({"conversations": NINES}, "'conversations' is .*; give ids"),
         ({"incarnation": NINES}, "'incarnation' is .*; give the queue's incarnation"),
-        ({"bootstrap": f"one:{NINES}"}, "'bootstrap' holds .*, which is no address"),
+        ({"bootstrap": f"one:{NINES}"}, "'bootstrap' holds .*, which is not an address"),
         ({"include": NINES}, "'include' is .*; give 'accepted'"),
-        ({"mode": NINES}, "'mode' is .*; there are"),
+        ({"mode": NINES}, "'mode' is .*; the modes are"),
         ({"failOnDataLoss": NINES}, "'failOnDataLoss' is .*; give 'true'"),
-        ({"stateFolder": NINES}, "'stateFolder' is .*; give the whole path"),
+        ({"stateFolder": NINES}, "'stateFolder' is .*; give the absolute path"),
         ({NINES: "1"}, r"option '9+\.\.\.9+' is unknown"),
     ],
 )
@@ -177,9 +177,9 @@ def test_neither_queue_nor_topic_is_an_error() -> None:
         parse({"bootstrap": "one:9092", "database": "d"})
 
 
-def test_a_table_that_is_read_without_options_is_told_why() -> None:
+def test_the_error_for_a_read_of_a_table_without_options_explains_the_cause() -> None:
     words = (
-        r"'queue' is missing; .*'topic'\. A table over konverse has none, as Spark keeps no options of .* saveAsTable "
+        r"'queue' is missing; .*'topic'\. A table over konverse has no options, as Spark keeps none of .* saveAsTable "
         r"or CREATE TABLE: use df\.write\.format\('konverse'\)\.save\(\), or CREATE TEMPORARY VIEW … USING konverse"
     )
     with pytest.raises(InvalidSettings, match=words):

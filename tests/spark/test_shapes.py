@@ -113,14 +113,14 @@ def test_a_document_need_not_be_an_object() -> None:
         (properties(a={"enum": [1, "one"]}), r"\$\.a may be integer or string"),
         (properties(a={"oneOf": [{"type": "string"}, {"type": "number"}]}), r"\$\.a has oneOf with 2 branches"),
         (properties(a={"type": "object"}), r"\$\.a is an object without properties"),
-        (properties(a={"type": "array"}), r"\$\.a is an array whose items have no type in common"),
+        (properties(a={"type": "array"}), r"\$\.a is an array whose items have no common type"),
         (properties(a={"type": "array", "items": {"type": "null"}}), r"\$\.a\[\] has no type"),
         (properties(a={"type": "array", "items": {"$ref": "#"}}), r"\$\.a\[\] contains itself, by #"),
         (properties(a={"$ref": "#/$defs/b", "properties": {}}) | {"$defs": {"b": {}}}, "ref and properties"),
         (properties(a={"$id": "other", "type": "string"}), r"\$\.a has an \$id of its own"),
     ],
 )
-def test_a_json_schema_that_is_no_type_is_told_by_its_part(schema: Any, words: str) -> None:
+def test_the_error_for_a_json_schema_without_a_spark_type_names_the_part_at_fault(schema: Any, words: str) -> None:
     with pytest.raises(Unmapped, match=words):
         by_json(schema)
 
@@ -130,11 +130,13 @@ def test_a_json_schema_that_is_no_type_is_told_by_its_part(schema: Any, words: s
     [
         ({"type": "integer"}, b"9223372036854775808", r"\$ is 9223372036854775808, which is too large for a bigint"),
         ({"type": "number"}, b"1" + b"0" * 400, "too large for a double"),
-        ({"properties": {"a": {"type": "string"}}}, b"[]", r"\$ is no object"),
-        ({"items": {"type": "string"}}, b"{}", r"\$ is no array"),
+        ({"properties": {"a": {"type": "string"}}}, b"[]", r"\$ is not of type object"),
+        ({"items": {"type": "string"}}, b"{}", r"\$ is not of type array"),
     ],
 )
-def test_json_that_is_valid_and_does_not_fit_is_told(schema: Any, body: bytes, words: str) -> None:
+def test_valid_json_that_does_not_fit_the_spark_type_is_refused_with_the_reason(
+    schema: Any, body: bytes, words: str
+) -> None:
     with pytest.raises(Unfit, match=words):
         by_json(schema).parse(body)
 
@@ -203,7 +205,7 @@ def test_an_avro_schema_becomes_a_struct() -> None:
         (["string", "long"], "the datum is a union of 2 types beside null"),
         ("null", "the datum is null"),
         (record(("next", ["null", "R"])), r"the datum\.next contains itself, by record 'R'"),
-        (record(("at", logical("time-millis", "int"))), r"the datum\.at is a time-millis, which has no type here"),
+        (record(("at", logical("time-millis", "int"))), r"the datum\.at is a time-millis, which has no type in Spark"),
         (record(("a", logical("decimal", "bytes", precision=39))), "a decimal of 39 digits: Spark has 38"),
         (
             record(("a", {"type": "array", "items": record(name="Empty")})),
@@ -211,7 +213,7 @@ def test_an_avro_schema_becomes_a_struct() -> None:
         ),
     ],
 )
-def test_an_avro_schema_that_is_no_type_is_told_by_its_part(schema: Any, words: str) -> None:
+def test_the_error_for_an_avro_schema_without_a_spark_type_names_the_part_at_fault(schema: Any, words: str) -> None:
     with pytest.raises(Unmapped, match=words):
         parser(Validation.AVRO, json.dumps(schema))
 
@@ -322,7 +324,9 @@ TREE: Final = (
         ([xsd('<xs:element name="a"><xs:complexType mixed="true"/></xs:element>')], r"text between its elements"),
     ],
 )
-def test_an_xml_schema_that_is_no_type_is_told_by_its_part(documents: Sequence[str], words: str) -> None:
+def test_an_xml_schema_without_a_spark_type_is_refused_with_the_offending_part(
+    documents: Sequence[str], words: str
+) -> None:
     with pytest.raises(Unmapped, match=words):
         by_xml(*documents)
 
@@ -338,11 +342,11 @@ def test_elements_that_may_be_replaced_are_no_type() -> None:
     [
         ("xs:integer", "1" + "0" * 38, r"a is 10{38}, which does not fit decimal\(38,0\)"),
         ("xs:decimal", "0.0000000000000000001", "does not fit decimal"),
-        ("xs:dateTime", "-0044-03-15T12:00:00", "is no time between the years 1 and 9999"),
-        ("xs:date", "12026-01-01", "is no day between the years 1 and 9999"),
+        ("xs:dateTime", "-0044-03-15T12:00:00", "is not a time in the years 1 to 9999"),
+        ("xs:date", "12026-01-01", "is not a date in the years 1 to 9999"),
     ],
 )
-def test_xml_that_is_valid_and_does_not_fit_is_told(kind: str, text: str, words: str) -> None:
+def test_a_valid_xml_value_that_does_not_fit_its_type_raises_unfit(kind: str, text: str, words: str) -> None:
     made = by_xml(xsd(simple("a", kind)))
     with pytest.raises(Unfit, match=words):
         made.parse(f"<a>{text}</a>".encode())

@@ -37,7 +37,7 @@ def test_orders_are_routed_while_a_worker_and_the_driver_are_killed(tmp_path: Pa
     assert chart.read_bytes()[:4] == b"\x89PNG"
 
 
-def test_what_has_no_middle_is_refused() -> None:
+def test_message_counts_without_a_middle_are_refused() -> None:
     done = demo("--messages", "5", "--conversations", "4")
     assert done.returncode == 2
-    assert "5 orders in 4 conversations have no middle" in " ".join(done.stdout.split())
+    assert "there is no middle in 5 orders in 4 conversations" in " ".join(done.stdout.split())

@@ -13,7 +13,7 @@ from konverse.spark.log.states import ACCEPTANCES, States
 pytestmark = pytest.mark.usefixtures("cold")
 
 
-def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
+def test_the_newest_state_of_a_partition_and_one_older_state_are_kept(tmp_path: Path) -> None:
     kept = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES)
     for first in range(0, 50, 10):
         kept.keep(0, first, first + 10, Acceptance())
@@ -25,7 +25,7 @@ def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
     assert kept.newest(0, 45, 49) is None, "what lies between was deleted"
 
 
-def test_a_state_that_is_large_for_what_was_read_is_not_written(tmp_path: Path) -> None:
+def test_a_state_that_is_large_compared_to_the_records_read_is_not_written(tmp_path: Path) -> None:
     kept, many = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES), Acceptance()
     many.next = {number.to_bytes(20, "big"): number for number in range(1_000)}
     kept.keep(0, 0, 100, many)
@@ -55,7 +55,7 @@ def test_a_state_up_to_which_truncation_may_delete_is_written_or_missed(
     )
 
 
-def test_what_one_incarnation_is_expected_to_say_is_not_expected_of_another(tmp_path: Path) -> None:
+def test_a_state_saved_for_one_incarnation_is_not_found_for_another(tmp_path: Path) -> None:
     known = Acceptance()
     known.next = {b"1" * 20: 7}
     States(str(tmp_path), "topic", "reader", "aa", ACCEPTANCES).keep(0, 0, 10, known)

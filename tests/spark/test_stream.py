@@ -114,7 +114,7 @@ def test_small_ranges_share_a_task_and_a_large_one_has_its_own(new_log: NewLog, 
     made.stop()
 
 
-def test_a_client_goes_on_to_the_next_task_and_one_that_failed_does_not(new_log: NewLog, tmp_path: Path) -> None:
+def test_the_next_task_reuses_a_client_unless_it_failed_or_is_in_use(new_log: NewLog, tmp_path: Path) -> None:
     log = new_log()
     settings = parse(log.options(stateFolder=str(tmp_path)))
     with Topic(settings) as first:
@@ -196,7 +196,7 @@ def test_a_registration_that_was_refused_is_tried_again(
 
 
 @pytest.mark.usefixtures("cold")
-def test_records_deleted_before_they_were_read_fail_the_stream_unless_it_is_told_to_go_on(
+def test_records_deleted_before_they_are_read_fail_the_stream_unless_fail_on_data_loss_is_false(
     new_log: NewLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log()
@@ -248,7 +248,7 @@ def test_a_stream_is_a_registered_reader_of_its_queue(new_log: NewLog, tmp_path:
 
 
 @pytest.mark.usefixtures("cold")
-def test_what_a_stream_knows_outlives_its_worker_and_the_truncation_that_it_allows(
+def test_the_state_of_a_stream_survives_its_worker_and_the_truncation_that_it_allows(
     new_log: NewLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, settings = of_queue(new_log, tmp_path)
@@ -289,12 +289,12 @@ def test_what_a_stream_knows_outlives_its_worker_and_the_truncation_that_it_allo
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topic": "other"}, "option 'topic' is 'other', and the checkpoint is one of topic 'konverse.sales.Orders'"),
+        ({"topic": "other"}, "option 'topic' is 'other', but the checkpoint belongs to topic 'konverse.sales.Orders'"),
         (
             {"queue": "Others", "database": "sales"},
-            r"option 'queue' is 'Others' \(with .*'konverse.sales.Others'\), and the checkpoint is one",
+            r"option 'queue' is 'Others' \(with .*'konverse.sales.Others'\), but the checkpoint belongs to",
         ),
-        ({"queue": "Orders", "database": "sales", "mode": "journal"}, "and the checkpoint is one of topic"),
+        ({"queue": "Orders", "database": "sales", "mode": "journal"}, "but the checkpoint belongs to topic"),
     ],
 )
 def test_an_option_that_does_not_fit_the_checkpoint_is_named(options: dict[str, str], words: str) -> None:
@@ -352,7 +352,7 @@ def streamed(spark: SparkSession, log: Log, checkpoint: Path, **options: str) ->
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
-def test_a_query_goes_on_from_its_checkpoint_and_gives_each_message_once(
+def test_a_query_continues_from_its_checkpoint_and_returns_each_message_once(
     spark: SparkSession, new_log: NewLog, tmp_path: Path
 ) -> None:
     log, scribe = new_log(partitions=2), Scribe("writer")

@@ -72,7 +72,7 @@ def ended(*queries: StreamingQuery) -> None:
             query.stop()
 
 
-def test_a_query_goes_on_when_a_worker_is_killed_in_a_micro_batch(
+def test_a_query_continues_after_a_worker_is_killed_in_a_micro_batch(
     spark: SparkSession, new_log: NewLog, tmp_path: Path
 ) -> None:
     log, scribe = new_log(), Scribe("writer")

@@ -82,17 +82,17 @@ def test_bodies_have_the_type_of_their_schema(
     assert [value for value, _ in found] == [{"pieces": 1}, None, None, {"pieces": None}, None]
     assert [fault is None for _, fault in found] == [True, False, False, True, False]
     assert "minimum" in str(found[1][1])
-    assert str(found[2][1]).startswith("no JSON document")
+    assert str(found[2][1]).startswith("not a JSON document")
     assert "too large for a bigint" in str(found[4][1])
     found = values(typed(frame.select("sequence", "message_type", "body"), AVRO, given))
     assert [value for value, _ in found] == [{"pieces": 1}, None, None]
-    assert found[1][1] == "1 bytes behind the datum of its Avro schema"
+    assert found[1][1] == "1 byte after the datum of its Avro schema"
     by_xml = typed(frame, XML, given)
     assert by_xml.schema["value"].dataType.simpleString() == "struct<pieces:decimal(38,0)>"
     found = values(by_xml)
     assert [value for value, _ in found] == [{"pieces": 1}, None, None]
     assert "pieces" in str(found[1][1])
-    assert found[2][1] == "a document type of its own"
+    assert found[2][1] == "a document type declaration, which is not allowed"
     refusals(frame, given)
     assert konverse.spark.typed is typed, "no module of that name takes its place"
 
@@ -113,11 +113,11 @@ def refusals(frame: DataFrame, given: dict[str, str]) -> None:
     ):
         with pytest.raises(error, match=words):
             typed(*arguments)
-    with pytest.raises(InvalidSettings, match="has no root to choose"):
+    with pytest.raises(InvalidSettings, match="has no root element to choose"):
         typed(frame, JSON, given, root="order")
 
 
-def test_without_what_reads_a_schema_the_extra_is_named(
+def test_a_missing_schema_library_is_reported_with_the_extra_to_install(
     servers: Servers, shop: Broker, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
@@ -131,12 +131,12 @@ def test_without_what_reads_a_schema_the_extra_is_named(
 def test_a_schema_that_cannot_be_read_is_named_by_its_message_type(
     servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(InvalidSchema, match="the schema is no JSON document"):
+    with pytest.raises(InvalidSchema, match="the schema is not a JSON document"):
         shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema="{")
     shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
     monkeypatch.setattr(
         bridging, "rule_of", lambda *_: SchemaRule(Validation.JSON_SCHEMA, ("{",))
     )  # from a later version
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
-    with pytest.raises(InvalidSchema, match=f"message type '{JSON}' .* the schema is no JSON document"):
+    with pytest.raises(InvalidSchema, match=f"message type '{JSON}' .* the schema is not a JSON document"):
         schema_of(parse(given), JSON)

@@ -29,7 +29,7 @@ from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Role
 from konverse.spark.connection.clients import fold, queue_of
 from konverse.spark.connection.settings import ConnectionSettings, parse
-from konverse.spark.verifying import verdicts
+from konverse.spark.verifier_job import verdicts
 from tests.integration.test_verify import forge
 from tests.kit.digests import digest
 from tests.kit.servers import Servers
@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spa
 COUNTED = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates", "void", "undecodable")
 
 
-def test_spark_says_what_one_machine_says_of_a_good_history_and_of_a_forged_one(
+def test_spark_and_one_machine_give_the_same_verdict_on_a_valid_and_a_forged_history(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
     def judged(verification: Verification, views: Views, progress: Progress) -> Iterator[PartitionVerdict]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.reading import digest, shorten
-from konverse.spark.verifying import packed, unpacked
+from konverse.spark.verifier_job import packed, unpacked
 from tests.kit.damaged_moves import DAMAGED_MOVES
 from tests.kit.damages import DAMAGES, History, Logs
 from tests.unit.bridge.test_verifier import SEEDS, findings, history
@@ -52,5 +52,17 @@ def test_each_damage_is_found_by_tasks_as_by_one_machine(spark: SparkSession) ->
     }
     for what, (_, rules) in ALL.items():
         assert rules & {finding.rule for finding in found[what]}, what
-    assert found == {what: findings(logs) for what, logs in histories.items()}
+    assert _places(found) == _places({what: findings(logs) for what, logs in histories.items()})
+    assert found == {what: _shortened(logs) for what, logs in histories.items()}
     assert found[SOUND] == []
+
+
+def _shortened(logs: History) -> list[Finding]:
+    """The findings on one machine, with digests in place of bodies, which the texts of some findings quote."""
+    owners = {each.writer for each in logs}
+    verdicts = [judge(each.place, each.journal, [*map(shorten, each.data)], owners, digest) for each in logs]
+    return [finding for verdict in verdicts for finding in verdict.findings] + list(compare(verdicts))
+
+
+def _places(found: dict[str, list[Finding]]) -> dict[str, list[tuple[str, str]]]:
+    return {what: [(one.rule, one.partition) for one in some] for what, some in found.items()}

@@ -91,7 +91,7 @@ def test_rows_are_received_once_and_in_order_in_a_conversation_for_each_key(
     assert drain(shop, "Orders") == []
 
 
-def test_a_key_goes_on_in_its_conversation_when_pool_or_query_is_the_same(
+def test_separate_writes_continue_the_conversation_of_a_key_only_under_the_same_pool_name(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
     for number, options in enumerate(({"pool": "carts"}, {"pool": "carts"}, {"pool": "other"}, {}, {})):
@@ -156,7 +156,7 @@ def test_headers_and_string_columns_and_keys_choose_partitions_as_kafka_does(
     receive(shop, "Orders", 8)
 
 
-def test_what_is_written_is_read_by_spark_when_it_is_decided(
+def test_spark_reads_written_rows_once_their_batch_is_decided(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     rows = lines(keys=3, each=4)

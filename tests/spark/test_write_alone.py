@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown
 from konverse.spark.write import decision as deciding
 from tests.kit.shop import connected, open_shop
@@ -35,7 +35,7 @@ def test_rows_that_kafka_does_not_take_in_time_fail_the_task_and_a_driver_that_i
         check_received(shop, numbered("again"))
 
 
-def test_a_task_goes_on_when_the_broker_is_started_again_while_it_writes(
+def test_a_task_continues_when_the_broker_is_restarted_during_its_write(
     own_stack: LocalStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, batches_of = numbered("through"), executions.batches_of
@@ -64,7 +64,7 @@ def test_a_write_whose_outcome_is_unknown_says_how_to_repeat_it_and_is_then_rece
         writer = batch_writer(own_stack.bootstrap, "unknown")
         written = execute(writer, numbered("first"))
         monkeypatch.setattr(deciding.BatchDecision.decide, "__defaults__", (1.0,))  # before it would help out
-        with pytest.raises(OutcomeUnknown, match=r"is not known after 1 s: no process has decided it") as caught:
+        with pytest.raises(OutcomeUnknown, match=r"is unknown after 1 s: no process has decided it") as caught:
             writer.commit([written])
         monkeypatch.undo()
         named = re.search(r"give 'query' = '(\w+)' and 'batch' = '(\d+)'", str(caught.value))

@@ -30,7 +30,7 @@ LINES: Final = 60
 RUN_S: Final = 180.0
 
 
-def test_each_row_is_received_once_whoever_is_killed(
+def test_each_row_is_received_once_although_workers_and_drivers_are_killed(
     servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     for folder in ("in", "deaths"):

@@ -100,7 +100,7 @@ def test_a_driver_that_is_killed_before_its_batch_has_written_nothing(
     check_received(shop, numbered("again", 500), FEW)
 
 
-def test_a_driver_that_is_killed_behind_its_batch_has_written_all_whatever_the_next_one_writes(
+def test_a_driver_killed_after_its_batch_has_written_all_rows_and_its_successor_writes_none(
     servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     writer = batch_writer(servers.bootstrap, database, query="q", batch="0")
@@ -161,7 +161,7 @@ def test_a_column_that_differs_by_case_is_another_one_where_the_session_says_so(
             writer.write(iter(capitals))
 
 
-def test_where_kafka_does_not_say_what_was_decided_the_error_says_how_to_repeat(
+def test_an_undetermined_batch_decision_raises_an_error_that_explains_how_to_repeat_the_batch(
     servers: Servers, shop: Broker, database: str
 ) -> None:
     writer = batch_writer(servers.bootstrap, database, query="q", batch="4")
@@ -281,11 +281,11 @@ def test_an_acknowledgement_out_of_order_is_none(servers: Servers, shop: Broker,
     assert delivery.acknowledged == 3
     acknowledge(0, 8)
     assert delivery.acknowledged == 3
-    with pytest.raises(KafkaUnavailable, match="at offset 8 behind one at 9: it is not certain that all rows"):
+    with pytest.raises(KafkaUnavailable, match="at offset 8 after one at 9: it is not certain that all rows"):
         delivery.finish()
 
 
-def test_what_a_task_reports_goes_over_the_wire(servers: Servers, shop: Broker, database: str) -> None:
+def test_the_report_of_a_task_reaches_the_driver(servers: Servers, shop: Broker, database: str) -> None:
     written = execute(batch_writer(servers.bootstrap, database), FEW)
     assert isinstance(written, Written)
     assert {
@@ -325,7 +325,7 @@ def test_a_batch_whose_topic_was_made_again_meanwhile_is_not_decided(
         writer.commit([written])
 
 
-def test_a_write_whose_topic_was_made_again_while_it_was_decided_is_told_no_success(
+def test_a_write_reports_no_success_when_its_topic_is_recreated_during_the_decision(
     servers: Servers, shop: Broker, database: str
 ) -> None:
     writer = batch_writer(servers.bootstrap, database)

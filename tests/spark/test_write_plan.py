@@ -43,7 +43,7 @@ def test_a_key_has_the_next_conversation_of_its_line_when_one_is_over() -> None:
     assert begin.target == dialog()[1].target, "Kafka's partition of a key stays"
 
 
-def test_what_is_over_in_one_line_changes_no_other() -> None:
+def test_an_ended_conversation_affects_only_its_own_key_and_pool() -> None:
     over, _ = dialog()
     assert dialog(over, key=b"two") == dialog(key=b"two")
     for pool in ("others", None):
@@ -52,7 +52,7 @@ def test_what_is_over_in_one_line_changes_no_other() -> None:
     assert dialog(query=identifier("another")) == dialog(), "a pool is for all queries"
 
 
-def test_where_it_cannot_be_said_that_a_conversation_is_over_its_key_keeps_it(
+def test_a_key_keeps_its_ended_conversation_if_the_end_cannot_be_recorded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "konverse.spark")
@@ -64,7 +64,7 @@ def test_where_it_cannot_be_said_that_a_conversation_is_over_its_key_keeps_it(
 
     monkeypatch.setattr(Successions, "end", fails)
     assert not returning._succeeded(settings, plan(first), frozenset({second}))
-    assert "the keys of returned rows keep their ended conversations: no answer" in caplog.text
+    assert " keep their ended conversations: no answer" in caplog.text
     assert returning._succeeded(settings, plan(first), frozenset({first})), "that was said before"
     monkeypatch.setattr(returning, "SUCCESSION_ENTRIES_MAX", 1)
     monkeypatch.setattr(Successions, "end", lambda *_: None)

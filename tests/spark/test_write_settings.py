@@ -37,7 +37,7 @@ def test_a_checkpoint_on_this_machine_has_one_spelling() -> None:
 
 @pytest.mark.parametrize("location", ["orders", "./orders", "jobs/dbfs:/orders", "file:orders", ""])
 def test_a_checkpoint_that_depends_on_where_the_driver_is_started_is_refused(location: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"'checkpointLocation' is .*; give the whole path, with its scheme"):
+    with pytest.raises(InvalidSettings, match=r"'checkpointLocation' is .*; give an absolute path, with a scheme"):
         place(location)
 
 
@@ -60,9 +60,9 @@ def test_an_empty_service_of_all_rows_is_named_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"from_service": ""}])
-def test_a_table_that_is_written_to_without_options_is_told_why(given: dict[str, str]) -> None:
+def test_the_error_for_a_write_to_a_table_without_options_explains_the_cause(given: dict[str, str]) -> None:
     words = (
-        r"'from_service' is missing; .*its queue\. A table over konverse has none, as Spark keeps no options of .* "
+        r"'from_service' is missing; .*its queue\. A table over konverse has no options, as Spark keeps none of .* "
         r"saveAsTable or CREATE TABLE: use df\.write\.format\('konverse'\)\.save\(\), or CREATE TEMPORARY VIEW …"
     )
     with pytest.raises(InvalidSettings, match=words):
@@ -75,8 +75,8 @@ def test_a_table_that_is_written_to_without_options_is_told_why(given: dict[str,
         ({"query": "q", "batch": "9" * 5_000}, r"'batch' is '9+\.\.\.9+'; give a number, 0 to 4611686018427387903,"),
         ({"query": "q", "batch": str(1 << 62)}, "'batch' is '4611686018427387904'; give a number"),
         ({"deliveryTimeout": "9" * 5_000}, "'deliveryTimeout' is .*; give seconds"),
-        ({"checkpointLocation": "c" * 5_000}, "'checkpointLocation' is .*; give the whole path"),
-        ({"startingOffsets": "[" * 5_000}, r"'startingOffsets' \(here .*\) is one of a read"),
+        ({"checkpointLocation": "c" * 5_000}, "'checkpointLocation' is .*; give an absolute path"),
+        ({"startingOffsets": "[" * 5_000}, r"'startingOffsets' \(here .*\) belongs to a read"),
         ({"o" * 5_000: "1"}, "is unknown to a writer"),
         ({"kafka.": "1"}, "'kafka.' names no setting; write kafka.<setting>"),
     ],

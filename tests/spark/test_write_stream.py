@@ -85,7 +85,7 @@ def undo(checkpoint: Path, batches: int = 1) -> None:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
 
 
-def test_a_query_goes_on_from_its_checkpoint_and_a_batch_that_was_decided_is_not_written_again(
+def test_a_query_continues_from_its_checkpoint_and_does_not_rewrite_a_decided_batch(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     source, checkpoint = Source(spark, tmp_path / "in"), tmp_path / "checkpoint"
@@ -102,7 +102,7 @@ def test_a_query_goes_on_from_its_checkpoint_and_a_batch_that_was_decided_is_not
     assert drain(shop, "Orders") == []
 
 
-def test_a_query_that_runs_goes_on_in_a_new_conversation_when_the_target_has_ended_the_one_before(
+def test_a_running_query_continues_in_a_new_conversation_after_the_target_has_ended_the_old_one(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     source = Source(spark, tmp_path / "in")

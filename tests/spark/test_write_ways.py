@@ -19,8 +19,9 @@ from konverse.bridge.reader.reader import Reader
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.servers import Servers
-from tests.kit.shop import NOTE, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, pumped, receive
+from tests.kit.shop import NOTE, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, pumped, receive, until
 from tests.spark.executions import batch_writer, run
+from tests.spark.test_returned import rows_that_came_back
 
 pytestmark = [
     pytest.mark.kafka,
@@ -72,7 +73,7 @@ def woken(shop: Broker, servers: Servers, database: str, times: int) -> bytes:
     return message.dialog.conversation
 
 
-def test_what_spark_and_handlers_of_its_side_report_as_done_arrives_in_that_order(
+def test_messages_reported_as_done_by_spark_and_handlers_arrive_in_that_order(
     servers: Servers, shop: Broker, database: str
 ) -> None:
     pairs = [*product(WAYS, repeat=2)] * ROUNDS
@@ -89,7 +90,7 @@ def test_what_spark_and_handlers_of_its_side_report_as_done_arrives_in_that_orde
     assert {message.dialog.conversation for message in came} == {conversation}
 
 
-def test_what_spark_has_written_arrives_before_what_a_process_sends_that_adopts_the_dialog_and_the_other_way_round(
+def test_spark_writes_and_sends_of_an_adopting_process_arrive_in_the_order_of_their_completion(
     servers: Servers, shop: Broker, database: str
 ) -> None:
     conversation = UUID(bytes=woken(shop, servers, database, 1))
@@ -113,7 +114,7 @@ def fail(_: Transaction) -> None:
     raise ZeroDivisionError
 
 
-def test_what_spark_has_written_arrives_before_the_end_of_an_operator_and_comes_back_behind_it(
+def test_a_spark_write_arrives_before_an_operators_end_and_bounces_after_it(
     servers: Servers, shop: Broker, database: str
 ) -> None:
     woken(shop, servers, database, 1)
@@ -127,3 +128,7 @@ def test_what_spark_has_written_arrives_before_the_end_of_an_operator_and_comes_
     assert [(message.type == END_DIALOG, message.body) for message in came] == [(False, b"before"), (True, b"")]
     write(servers, database, b"behind")
     assert drain(shop, "Orders") == []
+    until(
+        lambda: [row["body"] for row in rows_that_came_back(servers, database)] == [b"behind"],
+        "the row behind the end is returned",
+    )

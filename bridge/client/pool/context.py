@@ -1,4 +1,4 @@
-"""What the broker gives to a pool: the calls and objects that each part of the pool uses."""
+"""The calls and objects of the broker that each part of a pool uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from konverse.bridge.client.dialog import Dialog
     from konverse.bridge.client.mailboxes import Mailboxes
     from konverse.bridge.client.sender import Sender
-    from konverse.schemas.identifiers import Address
+    from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.identifiers import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class PoolContext:
     mailboxes: Mailboxes
     ends_of_homes: Callable[[], dict[Address, int]]
     """Returns partition -> present end offset of its data log, for every possible home of the pool's conversations."""
-    check_target: Callable[[str], None]
+    check_target: Callable[[Target], None]
     """Raises when a service that a redirection names does not exist or does not accept the pool's contract."""
     timeout_s: float
     """How long Kafka, and the owner of a home, may take to answer."""

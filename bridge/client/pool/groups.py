@@ -1,8 +1,8 @@
-"""The conversation group of each key, thread or turn of a pool.
+"""The conversation group of each key, thread or number of a pool.
 
 All conversations of a key belong to one group, whose id follows from the pool's names. So the next process that opens a
-named pool finds the group of a key again. Sends without a key use the group of a number: that of their thread, or with
-`size` each number in turn.
+named pool finds the group of a key again. Sends without a key use the group of a number: that of their thread, or, with
+`size`, the numbers below `size` in rotation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .slots import Slots
 
 NUMBERED_FOUND_MAX: Final = 1_000
-"""A successor finds the conversations of this many threads, or of `size`; timers end those of further threads."""
+"""A successor finds the conversations of this many threads, or all `size`; timers end those of further threads."""
 
 
 class PoolGroups:
@@ -42,7 +42,7 @@ class PoolGroups:
         if isinstance(key, (str, bytes)):
             return key
         if key is not None:
-            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
+            raise BadInput(f"a pool key must be str or bytes, not {key!r}")
         return get_ident() if self._size is None else next(self._turns) % self._size
 
     def of(self, name: object, key: str | bytes | None) -> tuple[bytes, bytes | None]:
@@ -52,7 +52,7 @@ class PoolGroups:
         try:
             kafka_key = key.encode() if isinstance(key, str) else key
         except UnicodeEncodeError as error:
-            raise BadInput(f"the key {key!r} of a pool cannot be encoded as UTF-8: {error.reason}") from None
+            raise BadInput(f"the pool key {key!r} cannot be encoded as UTF-8: {error.reason}") from None
         return pool_group(self._namespace, f"key {kafka_key.hex()}"), kafka_key
 
     def find(self, mark: bytes, key: bytes | None) -> bytes | None:
@@ -69,7 +69,7 @@ class PoolGroups:
 
     def _number(self, thread: object) -> int:
         """The number of a thread's conversation: its own, or one of a thread that has ended, else the next one."""
-        assert isinstance(thread, int), "a send without a key has the name of its thread"
+        assert isinstance(thread, int), "a send without a key is named by its thread"
         threading.current_thread()  # lets `enumerate` list a thread that Python did not start
         living = {one.ident for one in threading.enumerate()}
         gone = [number for number, ident in self.threads.items() if ident not in living]

@@ -1,7 +1,7 @@
 """Carries out what `PoolState` decides about the conversations of a pool: recycles, ends, replaces and forgets them.
 
 The keeper has the pool's slots with their lock, and two collaborators: `PoolRoutes` begins conversations, and
-`PoolResends` sends messages again that came back. Application threads, the pool's background thread and the reader of
+`PoolResends` resends messages that came back. Application threads, the pool's background thread and the reader of
 the queue all act on the pool through the keeper.
 """
 
@@ -33,6 +33,7 @@ from konverse.dialog.pool.places import (
 from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.pool.recycling import ask_verdict, end_once, is_answer, is_used, recycle
 from konverse.dialog.session.dialogs import DialogState
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import ConversationEnded, KafkaUnavailable, KonverseError, QueueFull
 
 from .context import PoolContext
@@ -48,7 +49,7 @@ log: Final = logging.getLogger("konverse.pool")
 
 
 class PoolKeeper:
-    """Keeps the conversations of one pool. "Under the lock" means that the caller holds that of `slots`."""
+    """Keeps the conversations of one pool. "Under the lock": the caller holds the lock of `slots`."""
 
     def __init__(self, options: PoolOptions, context: PoolContext) -> None:
         self.options = options
@@ -84,14 +85,21 @@ class PoolKeeper:
         return self.slots.at(place, key)
 
     def run_effects(self, effects: Iterable[Effect]) -> None:
-        """Carry out all effects, under the lock. A failed one is made up for by a later check or by a timer."""
+        """Carry out all effects, under the lock. A later check or a timer makes up for one that fails."""
         for effect in effects:
             try:
                 self._runs[type(effect)](effect)
             except KonverseError as error:
                 what = type(effect).__name__
                 if not self.context.sender.session.over and (times := self._trouble.due((what, type(error)))):
-                    log.warning("%s failed in a pool %d times and will be retried: %s", what, times, error)
+                    log.warning(
+                        "effect %s on %s of %s has failed %s and will be retried: %s",
+                        what,
+                        _object_of(effect),
+                        self.options.title,
+                        counted(times, "time"),
+                        error,
+                    )
         self.slots.changed.notify_all()
 
     def recycle(self, pooled: Pooled) -> None:
@@ -103,7 +111,7 @@ class PoolKeeper:
         self.run_effects([Recycle(one) for one in [*self.pooling.known.values()] if one.stage is Stage.OPEN])
 
     def refused(self, dialog: Dialog) -> bool:
-        """The session refuses sends on a dialog. False, and nothing to do, if the pool has recycled it meanwhile."""
+        """Handle a dialog on which the session refuses sends. False if the pool has already recycled it."""
         with self.slots.changed:
             pooled = self.pooling.known.get(dialog.id.bytes)
             if pooled is None or pooled.stage is not Stage.OPEN:
@@ -121,7 +129,7 @@ class PoolKeeper:
             return not is_answer(self.context.sender.session, staged, pooled, farewell)
 
     def on_farewell(self, farewell: Farewell) -> bool:
-        """A target has ended a conversation. False if it is none of this pool."""
+        """Handle the end of a conversation by its target. False if the conversation is not one of this pool."""
         conversation = farewell.conversation
         with self.slots.changed:
             if conversation not in self.pooling.known:
@@ -133,23 +141,30 @@ class PoolKeeper:
             return True
 
     def unfinished(self) -> int:
-        """Number of conversations that still have to end and of keys whose messages wait: 0 when `close` is done.
+        """Number of conversations that still have to end, plus keys whose messages wait: 0 when `close` is done.
 
-        Open conversations are recycled again first, because messages that came back may have gone on new ones.
+        Recycles open conversations first, because messages that came back may have been sent on new ones.
         """
         with self.slots.changed:
             if self.options.name is not None:
                 return self.pooling.closing
             self.recycle_all()
-            return len(self.pooling.known) + len(self.pooling.behind) + len(self.pooling.astray)
+            return len(self.pooling.known) + len(self.pooling.resends_pending) + len(self.pooling.astray)
 
     def describe_unfinished(self) -> str:
-        """What a pool leaves that is closed and not empty, for the log."""
+        """The unfinished work of a closed pool, for the log."""
         pooling = self.pooling
-        return (
-            f"{len(pooling.known)} conversations not yet ended by their targets, and "
-            f"{len(pooling.behind) + len(pooling.astray)} keys with returned messages"
+        known = counted(
+            len(pooling.known),
+            "conversation not yet ended by its target",
+            "conversations not yet ended by their targets",
         )
+        keys = counted(
+            len(pooling.resends_pending) + len(pooling.astray),
+            "key with returned messages",
+            "keys with returned messages",
+        )
+        return f"{known}, and {keys}"
 
     # ----------------------------------------------------------------------------------------------------- effects
 
@@ -163,7 +178,7 @@ class PoolKeeper:
         dialog = self.slots.dialogs[pooled.conversation]
         try:
             used = is_used(dialog.staged)
-            if used:  # `hear` does not wait for room: senders and `close` would wait for this lock
+            if used:  # without waiting for room: senders and `close` would wait for this lock
                 sender.apply_news(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
             else:  # its first message was refused, so its target does not know the conversation
                 sender.decide(partial(end_once, dialog=dialog.staged))
@@ -195,3 +210,10 @@ class PoolKeeper:
         if self.slots.dialogs.pop(conversation, None) is not None:
             self.context.sender.ended_by_peer(conversation)
         self.slots.vacate(effect.pooled.place)
+
+
+def _object_of(effect: Effect) -> str:
+    """The conversation of an effect, or the group of its place, in words."""
+    if isinstance(effect, Recycle | AskVerdict | EndSide | Forget):
+        return f"conversation {UUID(bytes=effect.pooled.conversation)}"
+    return f"conversation group {UUID(bytes=effect.place.group)}"

@@ -48,14 +48,14 @@ class Lease:
         self._renewal: threading.Thread | None = None
 
     def take(self) -> None:
-        """Hold the lease until `close`; first wait for the lease of a former holder that is gone to end.
+        """Take the lease and hold it until `close`. Waits until an earlier lease, if it is not renewed, has expired.
 
         When Redis does not answer, the pool is used without a lease. Raises PoolInUse when another process renews the
         lease, which takes some seconds to notice.
         """
         lasting_ms, deadline = POOL_LEASE_MS, time.monotonic() + 2 * POOL_LEASE_MS / 1000
         while (held := self._call(self.holder, POOL_LEASE_MS)) not in {None, self.holder}:
-            assert held is not None, "somebody holds it"
+            assert held is not None, "another process holds it"
             left_ms = self._left_ms()
             if left_ms > lasting_ms or time.monotonic() > deadline:  # it was renewed, or never expires
                 raise PoolInUse(

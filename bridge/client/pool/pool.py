@@ -1,8 +1,8 @@
 """Reuse and recycling of conversations: `usp_Send` of Service Broker's pattern as an object (behaviours 224 to 229).
 
-Order exists only inside a conversation, and to begin and end one for each message costs several times as much as
-sending it. So a pool reuses conversations: one for each key, one for each thread, or `size` that take turns. Each is
-recycled from time to time, so that not too much depends on one conversation, and so that later messages go where new
+Order exists only inside a conversation, and beginning and ending one for each message costs several times as much as
+sending the message. So a pool reuses conversations: one for each key, one for each thread, or `size` in rotation. Each
+is recycled from time to time, so that not too much depends on one conversation, and so that later messages go where new
 conversations go.
 """
 
@@ -77,16 +77,16 @@ class Pool:
     def send(self, message_type: str = DEFAULT, body: bytes = b"", key: str | bytes | None = None) -> int:
         """Send on the conversation of `key`, which is begun if there is none; returns the message's number on it.
 
-        `key` is also the Kafka key of its records. Without it the conversation is that of this thread, or with `size`
-        one of so many that take turns. If the target has ended the conversation, the message goes on another one,
-        behind the messages that came back from the first; at most 10 are tried (225). The number is that of
+        `key` is also the Kafka key of its records. Without it the conversation is that of this thread, or, with `size`,
+        the next of `size` conversations in rotation. If the target has ended the conversation, the message goes on
+        another one, after the messages that came back from the first; at most 10 are tried (225). The number is that of
         `dialog.send`.
 
         Raises the errors of `dialog.send` and `begin_dialog`; ConversationEnded when every conversation that was tried
         had been ended; BrokerClosed after `close`; QueueFull when the undelivered messages of an ended conversation,
         which must go first, do not come back within `send_timeout_s`; InvalidRoute while routers redirect this key in
-        a circle or to a service that does not take it (see `undelivered`); OutcomeUnknown when a named pool cannot find
-        out what another process left, because its queue or that of the target has no reader.
+        a circle or to a service that does not accept it (see `undelivered`); OutcomeUnknown when a named pool cannot
+        find the messages that another process left, because its queue or that of the target has no reader.
         """
         if message_type == self._end_of_stream:
             raise BadInput(
@@ -112,16 +112,17 @@ class Pool:
     def answer(self, transaction: Transaction) -> list[Message]:
         """Receive a transaction's messages from the queue of `from_service`, and handle those that concern pools.
 
-        DialogTimer: sends EndOfStream. EndDialog of the target: ends. Error: logs Code and Description, then ends
-        (226). Returns the messages for the application: replies, and all messages of conversations that no pool began.
-        An application that reads this queue itself makes the pool with `read=False`, and its handler calls this first.
+        On a DialogTimer it sends EndOfStream. On an EndDialog it ends the conversation. On an Error it logs Code and
+        Description, then ends the conversation (226). Returns the messages for the application: replies, and all
+        messages of conversations that no pool began. An application that reads this queue itself creates the pool with
+        `read=False`, and its handler calls this first.
         """
         if not isinstance(transaction, Transaction):
-            raise BadInput(f"answer takes the transaction that a reader has handed out, not {transaction!r}")
+            raise BadInput(f"answer takes a transaction that a reader has delivered, not {transaction!r}")
         return self._answer(transaction)
 
     def undelivered(self) -> list[Undelivered]:
-        """Messages that were redirected in a circle, or to a service that does not take them, with the reasons.
+        """Messages that were redirected in a circle, or to a service that does not accept them, with the reasons.
 
         The pool tries again every 10 seconds, starting at its own service. Raises OutcomeUnknown, KafkaUnavailable.
         """
@@ -139,12 +140,12 @@ class Pool:
 
     @property
     def over(self) -> bool:
-        """Whether the pool no longer looks after its conversations."""
+        """Whether the pool no longer manages its conversations."""
         return self._worker.over
 
     @property
     def conversations(self) -> int:
-        """Number of conversations that are not over: open ones, and those that their targets have not ended yet."""
+        """Number of conversations that are not over: open ones, and recycled ones not yet ended by their targets."""
         with self._slots.changed:
             return len(self._keeper.pooling.known)
 
@@ -165,9 +166,9 @@ class Pool:
     def close(self, timeout: Seconds | None = None) -> None:
         """Recycle all conversations, and wait up to `timeout` seconds for the targets to end them. Safe to call twice.
 
-        Without `timeout` it waits up to 10 s, but only 2 s while no target ends a conversation: the targets are away
-        then, and a second call does not wait again. Until the broker is closed, the pool looks after the conversations
-        that are left, and resends messages that come back. After that, a reader of the queue of `from_service` ends the
+        Without `timeout` it waits up to 10 s, but gives up when no target has ended a conversation for 2 s: the targets
+        are away then, and a second call does not wait again. Until the broker is closed, the pool manages the remaining
+        conversations, and resends messages that come back. After that, a reader of the queue of `from_service` ends the
         conversations that their targets end, and messages that come back wait at their homes, because no other process
         has this pool. A named pool leaves its conversations and bounced messages to the next process that opens it.
         """
@@ -194,28 +195,28 @@ class Pool:
             slots.changed.notify_all()
         if worker.lingers:
             left_over = self._keeper.describe_unfinished()
-            log.info("a pool to %s was closed with unfinished work: %s", self.options.to_service, left_over)
+            log.info("%s was closed with unfinished work: %s", self.options.title, left_over)
         else:
             worker.stop()
 
     def shut_down(self) -> None:
-        """The broker is closed: close the pool if it is open, and stop looking after its conversations."""
+        """Called when the broker is closed: close the pool if it is open, and stop managing its conversations."""
         if not self._slots.shut:
             self.close()
         if self._worker.over:
             return
         if self._keeper.unfinished():
             log.warning(
-                "a pool to %s ends with unfinished work: %s. Messages returned from now on stay at the queue of %s; a "
-                "named pool would resend them when it is next opened",
-                self.options.to_service,
+                "%s ends with unfinished work: %s. Messages returned from now on stay at the queue of %r; a named pool "
+                "would resend them when it is next opened",
+                self.options.title,
                 self._keeper.describe_unfinished(),
                 self.options.from_service,
             )
         self._worker.stop()
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._worker.over = True
         self._slots.after_fork()
 
@@ -260,12 +261,14 @@ class Pool:
                 if not 0 <= sequence < self._last:
                     self._recycle_full(name)
                 return sequence
-        log.error("failed to send on a conversation %d times in a row: %s", POOL_ATTEMPTS_MAX, failure)
-        assert failure is not None, "a send is attempted once at least"
+        log.error(
+            "%s failed to send on a conversation %d times in a row: %s", self.options.title, POOL_ATTEMPTS_MAX, failure
+        )
+        assert failure is not None, "a send is attempted at least once"
         raise failure
 
     def _dialog(self, name: object, key: str | bytes | None) -> Dialog:
-        """The open conversation of a name; waits until the undelivered messages of an ended one were sent again."""
+        """The open conversation of a name; waits until the undelivered messages of an ended one have been resent."""
         slots, routes = self._slots, self._keeper.routes
         self._check_open()
         self._takeover.adopt_all()
@@ -297,7 +300,7 @@ class Pool:
         return slot
 
     def _recycle_full(self, name: object) -> None:
-        """Recycle the conversation of a name if it has had `max_messages`."""
+        """Recycle the conversation of a name if it has carried `max_messages` messages."""
         with self._slots.changed:
             slot = self._slots.by_name.get(name)
             pooled = slot.place.current if slot is not None else None
@@ -311,4 +314,4 @@ class Pool:
 
     def _check_open(self) -> None:
         if self._slots.shut:
-            raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")
+            raise BrokerClosed(f"the pool to {self.options.to_service} was closed; create another with broker.pool")

@@ -21,6 +21,7 @@ from konverse.bridge.runtime.threads import AGAIN_S, EXPECTED_ERRORS, in_backgro
 from konverse.dialog.pool.recycling import SYSTEM, Farewell, answer, is_pooled
 from konverse.routing.contracts import check_accepts
 from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import BrokerClosed, MessageTypeNotFound, NotInContract, PoolInUse, WrongDirection
 from konverse.schemas.identifiers import Role, pool_key
 
@@ -47,6 +48,7 @@ class Pools:
     def __init__(self, connection: Connection, client: Client, read: Callable[[str], Reader]) -> None:
         """`read` opens a reader of a queue (`Broker.reader`)."""
         self._catalog = connection.catalog
+        self._network = connection.network
         self._kafka = connection.kafka
         self._settings = connection.settings
         self._database = connection.database
@@ -62,7 +64,8 @@ class Pools:
     def open(self, options: PoolOptions) -> Pool:
         """A new pool (`Broker.pool`)."""
         options.check()
-        home, _ = self._catalog.queues_of(options.from_service, options.to_service, options.contract)
+        queues_of = partial(self._catalog.queues_of, *_way(options))
+        home, _ = self._network.placed(options.to_service, None, b"", queues_of)
         self._check_end_of_stream(options.contract, options.end_of_stream)
         sender = self._client.open_sender()
         context = PoolContext(
@@ -98,9 +101,10 @@ class Pools:
                 "INITIATOR send that type in the contract, or name another type of the contract as end_of_stream"
             ) from None
 
-    def _check_redirected(self, contract: str, service: str) -> None:
+    def _check_redirected(self, contract: str, target: Target) -> None:
         """Raise ServiceNotFound, or InvalidRoute for a service that does not accept the contract."""
-        check_accepts(contract, service, self._catalog.get(Service, service).contracts)
+        broker_id = None if target.broker_instance is None else uuid.UUID(target.broker_instance)
+        check_accepts(contract, target.service, self._network.service(target.service, broker_id).service.contracts)
 
     def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
         queue = self._catalog.get(Queue, self._catalog.get(Service, from_service).queue)
@@ -128,7 +132,7 @@ class Pools:
         return (one for one in self._pools if not one.over)
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         for pool in self._pools:
             pool.after_fork()
@@ -142,7 +146,7 @@ class Pools:
         return rest
 
     def _go_on_answering(self, reader: Reader) -> None:
-        """Run the reader until the broker is closed; start again when a cause may pass, such as a queue OFF (77)."""
+        """Run the reader until the broker is closed; retry when the cause may pass, such as STATUS OFF (77)."""
         trouble = LogThrottle()
         while not reader.closed:
             try:
@@ -151,16 +155,20 @@ class Pools:
                 return
             except EXPECTED_ERRORS as error:
                 if not is_transient(error):
-                    log.error("pools no longer process EndDialog and Error: %s", error)  # noqa: TRY400  # no traceback
+                    log.error(  # noqa: TRY400  # no traceback
+                        "pools no longer process EndDialog and Error from queue %r: %s", reader.queue.name, error
+                    )
                     return
                 if trouble.due():
-                    log.warning("pools cannot process EndDialog and Error, retrying: %s", error)
+                    log.warning(
+                        "pools cannot process EndDialog and Error from queue %r, retrying: %s", reader.queue.name, error
+                    )
                 time.sleep(AGAIN_S)
             else:
                 return
 
     def _answer_own(self, transaction: Transaction) -> None:
-        """As `_answer_all`, where the application has no reader: its messages stay in the queue."""
+        """As `_answer_all`, but the messages for the application stay in the queue, as it has no reader there."""
         transaction.savepoint(_OWN)
         mine = list(takewhile(_is_ours, transaction))
         if len(mine) < len(transaction):
@@ -179,9 +187,9 @@ class Pools:
         if service not in self._warned:
             self._warned.add(service)
             log.warning(
-                "messages for the application wait on conversation %s of service %r and block the messages behind "
-                "them: its pool reads the queue for EndDialog and Error alone. Make the pool with read=False, and read "
-                "the queue with a handler that begins with pool.answer(transaction)",
+                "messages for the application wait on conversation %s of service %r and block later messages: "
+                "its pool reads the queue only for EndDialog and Error. Create the pool with read=False, and read the "
+                "queue with a handler that begins with pool.answer(transaction)",
                 transaction.dialog.id,
                 service,
             )
@@ -203,7 +211,7 @@ class Pools:
                 pool.on_farewell(farewell)
 
     def close(self) -> None:
-        """Close the readers, and leave the pools."""
+        """Shut the pools down, and close the readers."""
         with ExitStack() as exits:
             for reader in self._answering.values():
                 exits.callback(reader.close)

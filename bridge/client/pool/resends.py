@@ -1,4 +1,4 @@
-"""Sends messages again that came back to a pool, or gives them up when their target's Error forbids to resend them.
+"""Resends messages that came back to a pool, or gives them up when their target's Error forbids resending.
 
 The home of a place moves each message from its mailbox to the place's present conversation. Until all of them have
 moved, new messages of the place wait.
@@ -14,6 +14,7 @@ from uuid import UUID
 
 from konverse.bridge.runtime.settings import PoolOptions
 from konverse.dialog.pool.places import GiveUp, PoolPlace, Resend
+from konverse.schemas.counting import counted, listed
 from konverse.schemas.errors import ConversationEnded, InvalidRoute, KonverseError, QueueFull
 
 from .context import PoolContext
@@ -36,12 +37,12 @@ class PoolResends:
         self._routes = routes
 
     def resend(self, effect: Resend) -> None:
-        """Send messages again, in order, on the conversation of their place; begin one if there is none."""
+        """Resend messages, in order, on the conversation of their place; begin one if there is none."""
         place, pooling = effect.place, self._slots.pooling
         slot = self._slots.find(place)
         if slot is None or place.astray is not None:
             return
-        pooling.hold(place)  # else senders on the fast path could use a conversation that is opened below
+        pooling.hold_sends(place)  # else senders on the fast path could use a conversation that is opened below
         self._slots.hide(slot)
         try:
             to = (slot.dialog or self._routes.open(slot)).staged
@@ -50,33 +51,40 @@ class PoolResends:
                 pooling.resent(place)
         except (ConversationEnded, QueueFull, InvalidRoute) as error:  # the next check finds them in the mailbox again
             slot.refused = str(error)
-            log.debug("returned messages will be resent later: %s", error)
+            log.debug(
+                "returned messages of conversation group %s, %s, will be resent later: %s",
+                UUID(bytes=place.group),
+                self._options.title,
+                error,
+            )
             if slot.last is None:  # no home to ask: they are found once a conversation is begun
-                pooling.go_past(place)
+                pooling.resume_sends(place)
             return
         except KonverseError as error:
             slot.refused = str(error)
             raise
-        self.go_past(place)
+        self.resume_sends(place)
         log.info(
-            "%d messages to %s were returned and resent on conversation %s",
-            len(effect.bounced),
-            self._options.to_service,
+            "%s has resent %s on conversation %s",
+            self._options.title,
+            counted(len(effect.bounced), "returned message"),
             UUID(bytes=to.conversation),
         )
 
-    def go_past(self, place: PoolPlace) -> None:
-        """The messages that came back to a place were sent again or are gone: new messages may follow."""
-        self._slots.pooling.go_past(place)
+    def resume_sends(self, place: PoolPlace) -> None:
+        """The messages that came back to a place were resent or are gone: new messages may follow."""
+        self._slots.pooling.resume_sends(place)
         if (slot := self._slots.find(place)) is not None:
             slot.refused = None
             self._slots.publish(slot)
 
     def give_up(self, effect: GiveUp) -> None:
-        """Log messages that may not be sent again, and remove them from the mailbox."""
+        """Log messages that must not be resent, and remove them from the mailbox."""
         kinds = Counter((one.message_type, one.bounce.reason.name) for one in effect.bounced)
         log.error(
-            "the target ended the conversation with code %d; its unreceived messages are not resent: %s",
+            "the target of %s ended conversation %s with code %d; its unreceived messages are not resent: %s",
+            self._options.title,
+            listed(dict.fromkeys(str(UUID(bytes=one.conversation)) for one in effect.bounced)),
             effect.code,
             ", ".join(f"{count} of type {name!r} ({reason})" for (name, reason), count in kinds.items()),
         )
@@ -84,7 +92,7 @@ class PoolResends:
         self.confirm(effect.place, effect.bounced)
 
     def confirm(self, place: PoolPlace, bounced: Sequence[Bounced]) -> None:
-        """Remove messages from the mailbox, in the name of any conversation of the place."""
+        """Remove messages from the mailbox, by way of any conversation of the place."""
         slot = self._slots.find(place)
         if slot is None or place.astray is not None:
             return

@@ -1,9 +1,9 @@
 """Begins the conversations of a pool where redirections lead (behaviour 233).
 
-A place first goes to the pool's own service. A router there may give a conversation back, behind a note that names
-another service: the messages are sent again to that service, and so are later ones. When a redirection leads nowhere
-(a circle, or a service that does not accept the contract), the place is astray: its messages stay in the mailbox, and
-the pool asks its own service again after `POOL_ASTRAY_MS`.
+A place first sends to the pool's own service. A router there may return the messages of a conversation, preceded by a
+note that names another service: the pool resends them to that service, and sends later messages there too. When a
+redirection leads nowhere (a circle, or a service that does not accept the contract), the place is astray: its messages
+stay in the mailbox, and the pool tries its own service again after `POOL_ASTRAY_MS`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PoolRoutes:
         conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
         try:
             if way:
-                self._context.check_target(way[-1].service)
+                self._context.check_target(way[-1])
             dialog = self._context.begin(self.clauses(slot, conversation, way))
         except BadInput as error:
             if not way:
@@ -124,10 +124,15 @@ class PoolRoutes:
 
     def log_astray(self, place: PoolPlace) -> None:
         """Log that the redirections of a place lead nowhere."""
-        log.error("a pool has no destination for its messages: %s", self._why_astray(place))
+        log.error(
+            "%s has no destination for the messages of conversation group %s: %s",
+            self._options.title,
+            UUID(bytes=place.group),
+            self._why_astray(place),
+        )
 
     def undelivered(self) -> list[Undelivered]:
-        """The messages that came back to astray places, as their homes have them."""
+        """The messages that came back to astray places, read from their homes."""
         with self._slots.changed:
             astray = [
                 (self._slots.find(place), self._why_astray(place)) for place in self._slots.pooling.astray.values()
@@ -148,7 +153,7 @@ class PoolRoutes:
         def wanted(one: Bounced) -> bool:
             return mark_of(one.conversation) == mark and one.bounce.reason is not BounceReason.REDIRECTED
 
-        found, _ = context.mailboxes.look(context.sender, last.begin.home, wanted, lambda _: None)
+        found, _ = context.mailboxes.read(context.sender, last.begin.home, wanted, lambda _: None)
         return [BouncedMessage(context.mailboxes, context.sender, last.staged, one) for one in found]
 
 

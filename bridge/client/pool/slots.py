@@ -1,6 +1,6 @@
 """The slots of a pool: one for each key, each thread, or each of `size` conversations, with the pool's lock.
 
-`PoolState` knows the places of a pool, and decides. A slot joins a place with the dialog on which this process sends
+`PoolState` keeps the places of a pool, and decides. A slot connects a place with the dialog on which this process sends
 for it. Senders find the dialog in `sends` without a lock, as long as no messages that came back must go first.
 """
 
@@ -35,7 +35,7 @@ class Slot:
         self.last: Dialog | None = None
         """The latest dialog, even if it is over: messages that came back are at its home."""
         self.refused: str | None = None
-        """Why the last attempt failed to send messages again that came back."""
+        """Why the last attempt to resend messages that came back has failed."""
 
 
 class Slots:
@@ -50,9 +50,9 @@ class Slots:
         self.sends: dict[object, Dialog] = {}
         """Name -> its open conversation, for the fast path of `Pool.send`; always the same dict."""
         self.dialogs: dict[bytes, Dialog] = {}
-        """Conversations that are not over."""
+        """Conversation id -> dialog, for conversations that are not over."""
         self.shut = False
-        """Sends are refused."""
+        """Whether sends are refused."""
 
     # ------------------------------------------------------------------------------------------------------- slots
 
@@ -68,7 +68,7 @@ class Slots:
         return self.by_mark.get(mark_of(place.group))
 
     def vacate(self, place: PoolPlace) -> None:
-        """Hide a conversation that is not open any more from senders; forget the names of an evicted place."""
+        """Hide a conversation that is no longer open from senders; forget the names of an evicted place."""
         mark = mark_of(place.group)
         if (slot := self.by_mark.get(mark)) is None:
             return
@@ -94,9 +94,9 @@ class Slots:
         lasts = ((slot, slot.last) for slot in slots if slot is not None)
         return [slot for slot, last in lasts if last is not None and home in {None, last.begin.home}]
 
-    def behind(self) -> list[Slot]:
-        """Slots with messages that came back and found no room to be resent: their homes are asked again."""
-        slots = (self.by_mark.get(mark) for mark in self.pooling.behind)
+    def resends_pending(self) -> list[Slot]:
+        """Slots whose returned messages could not be resent for lack of room: their homes are asked again."""
+        slots = (self.by_mark.get(mark) for mark in self.pooling.resends_pending)
         return [slot for slot in slots if slot is not None and slot.last is not None]
 
     # ------------------------------------------------------------------------------------------------------- names
@@ -140,6 +140,6 @@ class Slots:
         self.sends.clear()
 
     def after_fork(self) -> None:
-        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self.shut_out()
         self.changed = threading.Condition(threading.RLock())

@@ -1,4 +1,4 @@
-"""The takeover of a named pool: finds what another process left of it in all homes, and adopts that.
+"""The takeover of a named pool: finds conversations and messages that another process left, and adopts them.
 
 If the former process still lives, its session is closed before this session sends anything.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from konverse.bridge.runtime.clock import now_ms
-from konverse.dialog.pool.recycling import Left, end_once, is_pooled, left_behind, recycle, stream_ended
+from konverse.dialog.pool.recycling import LeftConversation, end_once, is_pooled, left_behind, recycle, stream_ended
 from konverse.dialog.session.adoption import FoundState as Adoptable
 from konverse.schemas.errors import OutcomeUnknown
 from konverse.schemas.identifiers import Role, mark_of
@@ -41,7 +41,7 @@ GroupOf = Callable[[bytes, bytes | None], bytes | None]
 
 
 class PoolTakeover:
-    """Adopts what other processes left of one pool. Its methods take the locks themselves."""
+    """Adopts conversations and messages that other processes left in one pool. Its methods acquire the locks."""
 
     def __init__(self, keeper: PoolKeeper, groups: PoolGroups) -> None:
         self._keeper = keeper
@@ -50,18 +50,18 @@ class PoolTakeover:
         self._context = keeper.context
         self._slots = keeper.slots
         self.complete = keeper.options.name is None
-        """Everything that other processes left was adopted. Always true for a pool without a name."""
+        """Whether everything that other processes left was adopted. Always true for a pool without a name."""
         self._returned: dict[bytes, Address] = {}
         """Mark -> home of messages that bounced after their conversation was over; adopted when their key is used."""
         self._adopting = threading.Lock()
-        """Held while adopting what other processes left. Taken before the lock of `slots`, and never by a reader."""
+        """Held during an adoption. Acquired before the lock of `slots`, and never by a reader."""
 
     def adopt_all(self) -> None:
-        """Before the first conversation of a named pool, adopt everything that another process left of it.
+        """Before the first conversation of a named pool, adopt everything that another process left in it.
 
         A former sender that still lives is stopped. Its messages that were not received have come back, and are sent
-        again first. The lock of `slots` is not held meanwhile: this thread waits for the readers of the homes, and they
-        need it. Raises OutcomeUnknown, KafkaUnavailable.
+        again first. The lock of `slots` is not held meanwhile: this thread waits for the readers of the homes, which
+        need that lock. Raises OutcomeUnknown, KafkaUnavailable.
         """
         if self.complete:
             return
@@ -75,7 +75,7 @@ class PoolTakeover:
             self.complete = True
 
     def adopt_returned(self, slot: Slot) -> None:
-        """As `adopt_all`, for a slot that has only bounced messages left: this send makes their key known."""
+        """As `adopt_all`, for a slot with nothing but bounced messages: their key was unknown before this send."""
         if mark_of(slot.place.group) not in self._returned:
             return
         with self._adopting:
@@ -90,11 +90,11 @@ class PoolTakeover:
         """Another process has begun conversations of this pool meanwhile: the next send adopts them."""
         with self._slots.changed:
             if self.complete:
-                log.warning("pool %r is also used by another process; this process takes it over", self._options.name)
+                log.warning("%s is also used by another process; this process takes it over", self._options.title)
             self.complete = False
             self._slots.sends.clear()
 
-    def _adopt(self, keys: Mapping[bytes, bytes | None], left: Left) -> None:
+    def _adopt(self, keys: Mapping[bytes, bytes | None], left: LeftConversation) -> None:
         context, pooling, routes = self._context, self._keeper.pooling, self._keeper.routes
         groups = {mark_of(group): group for group in keys}
         with self._slots.changed:
@@ -106,7 +106,7 @@ class PoolTakeover:
                 for one in left.conversations
                 if one not in pooling.known  # else adopted already, or begun here
             ]
-        own = {*left.conversations}.intersection(context.sender.session.dialogs)  # of a pool closed in this process
+        own = {*left.conversations}.intersection(context.sender.session.dialogs)  # of a pool closed here earlier
         adopted = context.adopt(wanted, writers=left.writers) if wanted else []
         still_open = [
             dialog for dialog, standing in adopted if standing is Adoptable.OPEN and dialog.id.bytes not in own
@@ -117,12 +117,12 @@ class PoolTakeover:
                 slot = slots[mark_of(dialog.id.bytes)]
                 self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
         for home in {slot.last.begin.home for slot in slots.values() if slot.last is not None}:
-            bounced, _ = context.mailboxes.look(context.sender, home, self._slots.is_ours, lambda _: None)
+            bounced, _ = context.mailboxes.read(context.sender, home, self._slots.is_ours, lambda _: None)
             with self._slots.changed:
-                self._keeper.run_effects(pooling.home_says([], bounced, now_ms()))
+                self._keeper.run_effects(pooling.read_home([], bounced, now_ms()))
 
     def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
-        """Make a conversation that another process left the open one of its slot, or see that it ends."""
+        """Make a conversation of another process the open one of its slot, or have it ended."""
         slots, sender = self._slots, self._context.sender
         slot.last = dialog
         if standing is Adoptable.OPEN and stream_ended:
@@ -144,26 +144,26 @@ class PoolTakeover:
 
 
 class Leftovers(NamedTuple):
-    """What other processes left of a pool, in all its homes."""
+    """Conversations and messages that other processes left in a pool, in all its homes."""
 
     keys: dict[bytes, bytes | None]
     """Group -> Kafka key of its records."""
-    left: Left
+    left: LeftConversation
     returned: dict[bytes, Address]
     """Mark of a conversation with bounced messages -> its home."""
 
 
 def find_leftovers(context: PoolContext, options: PoolOptions, group_of: GroupOf) -> Leftovers:
-    """What other processes left of a pool, by homes that have ingested everything that Kafka holds now.
+    """Find what other processes left in a pool, once its homes have ingested everything that Kafka holds now.
 
     Raises OutcomeUnknown when that takes longer than `context.timeout_s`, as when no reader reads the queue.
     """
     deadline = time.monotonic() + context.timeout_s
     keys: dict[bytes, bytes | None] = {}
-    lefts: list[Left] = []
+    lefts: list[LeftConversation] = []
     returned: dict[bytes, Address] = {}
     for home, end in context.ends_of_homes().items():
-        while context.mailboxes.ask(home, _heard, keep_up=True, timeout_s=deadline - time.monotonic()) < end:
+        while context.mailboxes.ask(home, _ingested, keep_up=True, timeout_s=deadline - time.monotonic()) < end:
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"pool {options.name!r} cannot find the messages that another process has left: no reader has "
@@ -175,14 +175,14 @@ def find_leftovers(context: PoolContext, options: PoolOptions, group_of: GroupOf
         keys |= found
         lefts.append(left)
         returned |= dict.fromkeys(marks, home)
-    return Leftovers(keys, _together(lefts), returned)
+    return Leftovers(keys, _merged(lefts), returned)
 
 
-def _heard(home: Partition) -> int:
+def _ingested(home: Partition) -> int:
     return home.ingest_to
 
 
-def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], Left, list[bytes]]:
+def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], LeftConversation, list[bytes]]:
     """Groups of the pool with their keys, what is left of them, and the marks of bounced messages of any pool."""
     sides = (one for one in home.live() if one.role is Role.INITIATOR and is_pooled(one))
     keys = {one.group_id: one.key for one in sides if group_of(mark_of(one.group_id), one.key) == one.group_id}
@@ -194,9 +194,9 @@ def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | No
     return keys, left_behind(home, keys), [mark for mark, _ in marks]
 
 
-def _together(lefts: Iterable[Left]) -> Left:
+def _merged(lefts: Iterable[LeftConversation]) -> LeftConversation:
     """Merge what is left in several homes."""
-    whole = Left([], [], {}, {})
+    whole = LeftConversation([], [], {}, {})
     for left in lefts:
         whole.conversations.extend(left.conversations)
         whole.writers.extend(writer for writer in left.writers if writer not in whole.writers)
@@ -206,7 +206,7 @@ def _together(lefts: Iterable[Left]) -> Left:
 
 
 def streams_ended(context: PoolContext, dialogs: Iterable[Dialog], end_of_stream: str) -> set[bytes]:
-    """Which of these conversations have EndOfStream at their targets. Each target partition is asked once."""
+    """Those of these conversations whose target has EndOfStream. Each target partition is asked once."""
     at: dict[Address, list[bytes]] = {}
     for dialog in dialogs:
         at.setdefault(dialog.begin.target, []).append(dialog.id.bytes)

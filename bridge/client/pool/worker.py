@@ -1,4 +1,4 @@
-"""The background thread of a pool: asks homes how conversations stand and what came back, and lets time pass.
+"""The background thread of a pool: asks homes about conversations and returned messages, and enforces time limits.
 
 A home that a reader of this process owns answers from the owner's state, any other home from its journal. The thread
 asks often while conversations are closing or broken, otherwise every second.
@@ -15,6 +15,7 @@ from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.dialog.pool.places import HomeSide, Pooled, Stage
 from konverse.dialog.pool.recycling import rivals_of, standing_of
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import mark_of
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
@@ -38,11 +39,11 @@ CHECK_S: Final = 0.1
 HOME_S: Final = 5.0
 """A home may take this long to answer before the next home is asked."""
 REST_S: Final = 1.0
-"""Interval while all conversations are open: the longest delay until one is found to be old or ended by its target."""
+"""Interval between checks of open conversations. An old one, or one that its target ended, is noticed by then."""
 
 
 class PoolWorker:
-    """The thread of one pool. It ends when the pool is left, or when another process has taken the pool over."""
+    """The thread of one pool. It ends when the pool is shut down, or another process has taken the pool over."""
 
     def __init__(self, keeper: PoolKeeper, takeover: PoolTakeover, lease: Lease | None) -> None:
         """`lease`: that of a named pool, if Redis is configured; given back when the thread ends."""
@@ -56,9 +57,9 @@ class PoolWorker:
         self._trouble = LogThrottle()
         self._awake = threading.Event()
         self.lingers = False
-        """`close` has returned, and the thread goes on until no conversation is left."""
+        """Whether `close` has returned while the thread continues until no conversation is left."""
         self.over = False
-        """The pool no longer looks after its conversations."""
+        """Whether the pool no longer manages its conversations."""
         self.thread = in_background("konverse-pool", self._run)
 
     def wake(self) -> None:
@@ -81,7 +82,7 @@ class PoolWorker:
             except BrokerClosed:
                 break
             except EXPECTED_ERRORS as error:
-                log.warning("a pool cannot check its conversations, retrying: %s", error)
+                log.warning("%s cannot check its conversations, retrying: %s", self._keeper.options.title, error)
                 busy = False
             self._awake.wait(CHECK_S if busy else REST_S)
             self._awake.clear()
@@ -90,14 +91,14 @@ class PoolWorker:
             self._lease.close()
 
     def _check(self) -> bool:
-        """Check the clock, and ask homes how conversations stand; True while some are closing or broken."""
+        """Enforce time limits, and ask homes about conversations; True while some are closing or broken."""
         homes: dict[Address, list[tuple[Pooled, Dialog]]] = {}
         with self._slots.changed:
             now = now_ms()
             wanted = [(one, self._slots.dialogs[one.conversation]) for one in self._wanted(now)]
             if not self.over:
                 self._keeper.run_effects(self._pooling.tick(now))
-            for slot in (*self._slots.astray(), *self._slots.behind()):
+            for slot in (*self._slots.astray(), *self._slots.resends_pending()):
                 assert slot.last is not None, "something was sent"
                 homes[slot.last.begin.home] = []
         for pooled, dialog in wanted:
@@ -121,19 +122,26 @@ class PoolWorker:
         return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
 
     def _check_home(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home. A home that does not answer is logged, and the other homes are asked all the same."""
+        """Ask one home. A home that does not answer is logged, and the other homes are still asked."""
         try:
             self._ask(home, asked)
             self._trouble.over(home)
         except KafkaUnavailable as error:
             if times := self._trouble.due(home):
-                log.warning("a pool cannot check its conversations after %d attempts, retrying: %s", times, error)
+                log.warning(
+                    "%s cannot check its conversations in %s/%d after %s, retrying: %s",
+                    self._keeper.options.title,
+                    home.topic,
+                    home.partition,
+                    counted(times, "attempt"),
+                    error,
+                )
 
     def _ask(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home how conversations stand and what came back, and pass the answers to `PoolState`.
+        """Ask one home about conversations and returned messages, and pass the answers to `PoolState`.
 
         If another process took over a named pool, stop this session. If two processes began to use the pool before
-        they could notice each other, the one with the later session goes on, and adopts what the other one left.
+        they could notice each other, the one with the later session continues, and adopts what the other one left.
         """
         name, context = self._keeper.options.name, self._keeper.context
         sender = context.sender
@@ -145,27 +153,27 @@ class PoolWorker:
             closed = writer is not None and writer.closed_at is not None
             return standings, closed, rivals_of(state, sender.session, groups)
 
-        bounced, (standings, closed, rivals) = context.mailboxes.look(
+        bounced, (standings, closed, rivals) = context.mailboxes.read(
             sender, home, self._slots.is_ours, question, timeout_s=HOME_S
         )
         if name is not None and (closed or any(rival > sender.session.writer for rival in rivals)):
-            log.error("pool %r was taken over by another process", name)
+            log.error("%s was taken over by another process", self._keeper.options.title)
             sender.decide(self._stop_session)
             return
         if rivals:
             self._takeover.repeat()
         returned = {mark_of(one.conversation) for one in bounced}
         with self._slots.changed:
-            astray, behind = self._slots.astray(home), self._slots.behind()
+            astray, pending = self._slots.astray(home), self._slots.resends_pending()
             for slot in astray:
                 self._pooling.try_again(slot.place)
-            for slot in behind:
+            for slot in pending:
                 assert slot.last is not None, "something came back"
                 if mark_of(slot.place.group) not in returned and slot.last.begin.home == home:
-                    self._keeper.resends.go_past(slot.place)
-            self._keeper.run_effects(self._pooling.home_says(standings, bounced, now_ms()))
-            for slot in (*astray, *behind):
-                self._pooling.let_pass(slot.place)
+                    self._keeper.resends.resume_sends(slot.place)
+            self._keeper.run_effects(self._pooling.read_home(standings, bounced, now_ms()))
+            for slot in (*astray, *pending):
+                self._pooling.allow_sends(slot.place)
                 self._slots.vacate(slot.place)
 
     def _stop_session(self, session: Session) -> list[Produce]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from konverse.bridge.verifier.records import LogRecord, origin_of
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR, NO_PEER_BODY
-from konverse.schemas.wire.records import FOLLOWED, NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind
+from konverse.schemas.wire.records import NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind
 
-from .state import Said, SecondState
+from .state import Output, SecondState
 from .writers import opened_by, reads_at
 
 
@@ -18,7 +18,7 @@ def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: Bo
         at = state.address if origin is None else origin.at
         detail = Bounce(envelope.writer, envelope.counter, at, reason)
         state.sent_back.append((detail, suffix.origin or envelope.writer))
-        state.say(home, Said(
+        state.stage(home, Output(
             state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
             record.body or b"", detail, suffix.origin,
         ))  # fmt: skip
@@ -26,16 +26,15 @@ def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: Bo
 
 
 def stray(state: SecondState, envelope: Envelope) -> str:
-    """Answer a target's record for an initiator that does not live by NO_PEER."""
+    """Answer with NO_PEER a target's record for an initiator that does not live."""
     state.tally["no peer"] += 1
     if (int(Role.INITIATOR), envelope.conversation) not in state.over:
         state.strays.add(envelope.conversation)
     to = envelope.suffix.home
     if to is not None:
-        state.say(to, Said(
+        state.stage(to, Output(
             state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
-            state.brief(NO_PEER_BODY), None, None,
-            FOLLOWED if envelope.kind is Kind.MESSAGE else envelope.flags & FOLLOWED,
+            state.brief(NO_PEER_BODY), None,
         ))  # fmt: skip
     return "no peer"
 
@@ -43,7 +42,7 @@ def stray(state: SecondState, envelope: Envelope) -> str:
 def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
     """Answer an END for a target that does not live."""
     answer = End(detail.opener, detail.home)
-    state.say(detail.home, Said(
+    state.stage(detail.home, Output(
         state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer, None,
         envelope.flags & REFUSED,
     ))  # fmt: skip
@@ -54,14 +53,14 @@ def ask_for_end(state: SecondState, last: Envelope) -> None:
     begin = last.suffix.begin
     home = begin.home if begin is not None else last.suffix.home
     if home is not None and last.role is Role.INITIATOR:
-        state.say(home, Said(state.order, Kind.END_CALL, 0, last.conversation, -1, END_DIALOG, b"", None))
+        state.stage(home, Output(state.order, Kind.END_CALL, 0, last.conversation, -1, END_DIALOG, b"", None))
 
 
 def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
-    """Tell the target of a refused BEGIN; return whether the record names one."""
+    """Notify the target of a refused BEGIN; return whether the record names a target."""
     begin = envelope.suffix.begin
     if begin is not None:
-        state.say(begin.target, Said(
+        state.stage(begin.target, Output(
             state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"",
             End(opened_by(envelope), begin.home), None, REFUSED,
         ))  # fmt: skip
@@ -71,10 +70,10 @@ def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
 
 
 def refuse_over(state: SecondState, envelope: Envelope) -> None:
-    """Refuse a BEGIN whose id is over: its target gets an Error, should it live nevertheless."""
+    """Refuse a BEGIN whose conversation is over: its target gets an Error, should it live nevertheless."""
     begin = envelope.suffix.begin
     if begin is not None:
-        state.say(begin.target, Said(
+        state.stage(begin.target, Output(
             state.order, Kind.ERROR, int(Role.INITIATOR), envelope.conversation, -1, ERROR, b"",
             End(opened_by(envelope), begin.home), None, REFUSED | NAMED,
         ))  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from konverse.bridge.verifier.records import Key
+from konverse.schemas.counting import counted
 from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.journal import Commit
@@ -31,7 +32,7 @@ from .state import SecondState, Side, without
 
 
 def owner_changed(state: SecondState, *, clean: bool) -> None:
-    """Apply a CLAIM that counts. If the owner before did not release the partition, its open TRY is accused."""
+    """Apply a CLAIM that counts. If the previous owner did not release the partition, its open TRY is accused."""
     past = state.past
     past.tried = set()
     if clean:
@@ -122,7 +123,8 @@ def _try(state: SecondState, operation: Try) -> None:
     accused = [state.living[key] for case in past.accused for key in case if key in state.living]
     suspects = {side.group for side in accused if side.has_something}
     if suspects & groups and len(groups) > 1:
-        state.problem(f"I7: a TRY names {len(groups)} groups, and {len(suspects & groups)} suspects among them")
+        named, wrong = counted(len(groups), "group"), counted(len(suspects & groups), "suspect")
+        state.problem(f"I7: a TRY names {named}, and {wrong} among them")
     if not past.handed:
         past.accused, past.wary = [], False
 
@@ -131,7 +133,7 @@ def _suspend(state: SecondState, operation: Suspend) -> None:
     for side in _sides(state, [operation.endpoint]):
         failures = _failures(state, side)
         if failures < ATTEMPTS_MAX and not operation.ordered:
-            state.problem(f"I7: {side.key[1].hex()} is suspended, and failed {failures} times")
+            state.problem(f"I7: {side.key[1].hex()} is suspended after only {failures} failures")
         _acquit(state, [side])
         state.past.suspended.update(dict.fromkeys((mate.key for mate in state.mates(side)), operation.reason))
 
@@ -139,7 +141,7 @@ def _suspend(state: SecondState, operation: Suspend) -> None:
 def _resume(state: SecondState, operation: Resume | Skip) -> None:
     for side in _sides(state, [operation.endpoint]):
         if side.key not in state.past.suspended:
-            state.problem(f"I7: {side.key[1].hex()} is resumed, and was not suspended")
+            state.problem(f"I7: {side.key[1].hex()} is resumed although it was not suspended")
         if isinstance(operation, Skip):
             _pass_over(side)
         for mate in state.mates(side):
@@ -148,7 +150,7 @@ def _resume(state: SecondState, operation: Resume | Skip) -> None:
 
 
 def _pass_over(side: Side) -> None:
-    """Drop the next message of a side, unless it tells of the end."""
+    """Drop the next message of a side, unless it is an Error or EndDialog."""
     if side.rang is not None:
         side.rang = None
     elif side.has_something and side.error is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from konverse.bridge.verifier.records import LogRecord, Record
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BATCH_RECORDS_MAX, VETO_ENTRIES_MAX
@@ -22,7 +23,7 @@ from konverse.schemas.wire.envelope import decode_suffix
 from konverse.schemas.wire.operations import Abandon, Exclude
 from konverse.schemas.wire.records import Decision, Envelope, Kind, Pending, Veto, address_from_avro
 
-from .state import AcceptedRow, Said, SecondState, Waits
+from .state import AcceptedRow, Output, SecondState, WaitingRow
 from .writers import is_over
 
 WHOLE: Final = (Kind.BATCH, Kind.DECISION)
@@ -36,7 +37,7 @@ def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         state.tally["malformed"] += 1
         return
     settled = batches.meet((detail.query, detail.begins))
-    row = Waits(
+    row = WaitingRow(
         detail.query, detail.begins, detail.batch, envelope.writer, envelope.counter, detail.judge, envelope, record
     )
     if detail.batch <= settled or row.number not in range(BATCH_RECORDS_MAX):
@@ -46,7 +47,7 @@ def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         state.tally["row twice"] += 1
         before = next(other for other in batches.waiting if other[:5] == row[:5])
         if (before.envelope.conversation, before.record.body or b"") != (envelope.conversation, record.body or b""):
-            state.problem(f"I19: row {row.number} of attempt {row.attempt.hex()} is another one at {record.offset}")
+            state.problem(f"I19: row {row.number} of attempt {row.attempt.hex()} has other content at {record.offset}")
     else:
         batches.wait(row)
 
@@ -61,7 +62,7 @@ def exclude(state: SecondState, operation: Exclude) -> None:
         return
     batches.asked.add(name)
     veto = Veto(operation.query, operation.batch, operation.begins, operation.attempt, state.address)
-    state.say(rows[0].judge, _said(state, Kind.VETO, operation.query, veto, b""))
+    state.stage(rows[0].judge, _said(state, Kind.VETO, operation.query, veto, b""))
 
 
 def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
@@ -93,18 +94,17 @@ def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> li
     names = [(attempt, number) for attempt, count in winners for number in range(count)]
     rows = [by_name[name] for name in names if name in by_name]
     if len(rows) < len(names):
-        batches.missing += len(names) - len(rows)
-        state.problem(
-            f"I19: {len(names) - len(rows)} rows of batch {detail.batch} of query {detail.query.hex()} won and are not "
-            f"here, says the decision at {record.offset}"
-        )
+        missing, batch = len(names) - len(rows), f"batch {detail.batch} of query {detail.query.hex()}"
+        batches.missing += missing
+        lacking = counted(missing, f"row of {batch} won and is", f"rows of {batch} won and are")
+        state.problem(f"I19: {lacking} not here, says the decision at {record.offset}")
         return []
     state.tally["row void"] -= len(rows)
     batches.taken += [AcceptedRow(*row[:5], row.record.offset) for row in rows]
     return [(_plain(row), row.record) for row in rows]
 
 
-def _plain(row: Waits) -> Envelope:
+def _plain(row: WaitingRow) -> Envelope:
     """The record that the query would have sent for a row. It gets its counter when it is taken."""
     envelope = row.envelope
     kind = Kind.BEGIN if row.begins else Kind.MESSAGE
@@ -176,11 +176,11 @@ def _tell_loser(state: SecondState, veto: Veto) -> None:
 
 
 def _tell(state: SecondState, address: Address, decision: Decision, winners: Winners) -> None:
-    state.say(address, _said(state, Kind.DECISION, decision.query, decision, encode_winners(winners)))
+    state.stage(address, _said(state, Kind.DECISION, decision.query, decision, encode_winners(winners)))
 
 
-def _said(state: SecondState, kind: Kind, query: bytes, detail: Decision | Veto, body: bytes) -> Said:
-    return Said(state.order, kind, int(Role.INITIATOR), query, -1, "", body, detail)
+def _said(state: SecondState, kind: Kind, query: bytes, detail: Decision | Veto, body: bytes) -> Output:
+    return Output(state.order, kind, int(Role.INITIATOR), query, -1, "", body, detail)
 
 
 def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
@@ -212,4 +212,4 @@ def restore_row(state: SecondState, base: dict[str, Any], item: dict[str, Any]) 
         item["number"], -1, suffix,
     )  # fmt: skip
     judge = None if attempt["judge"] is None else address_from_avro(attempt["judge"])
-    state.batches.wait(Waits(*_attempt_of(base, attempt), item["number"], judge, envelope, record))
+    state.batches.wait(WaitingRow(*_attempt_of(base, attempt), item["number"], judge, envelope, record))

@@ -7,10 +7,10 @@ from collections.abc import Collection
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, error_body
 from konverse.schemas.wire.operations import Cleanup, Fail, GiveBack, Withdraw
-from konverse.schemas.wire.records import FOLLOWED, Bounce, BounceReason, Kind
+from konverse.schemas.wire.records import Bounce, BounceReason, Kind
 
 from .ended import CLEANED_UP
-from .state import NOT_YET, Said, SecondState, Side
+from .state import NOT_YET, Output, SecondState, Side
 
 SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
 
@@ -50,12 +50,11 @@ def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
     to, said = side.peer_at, state.outputs.get(side.peer_at, [])
     for counter in range(state.acknowledged.get(to, 0), len(said)):
         one = said[counter]
-        is_answer = one.kind is Kind.END and one.role == Role.TARGET and one.sequence < 0  # to an initiator of before
-        if one.kind in kinds and (one.role, one.conversation) == side.key and not is_answer:
+        if one.kind in kinds and (one.role, one.conversation) == side.key:
             state.tally["taken back"] += 1
             state.cleanups.taken_back[to, counter] = one
             order = one.order if one.order == NOT_YET else state.order
-            said[counter] = Said(order, Kind.VOID, *side.key, -1, "", b"", None)
+            said[counter] = Output(order, Kind.VOID, *side.key, -1, "", b"", None)
 
 
 def return_unread(state: SecondState, operation: GiveBack) -> None:
@@ -77,21 +76,19 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
     ]
     for number, (name, body, place, reason) in enumerate(letters, first):
         detail = Bounce(side.key[1], number, state.address, reason)
-        state.say(side.peer_at, Said(
+        state.stage(side.peer_at, Output(
             state.order, Kind.BOUNCE, int(Role.TARGET), side.key[1], place, name, body, detail, side.opener
         ))  # fmt: skip
     state.end(side, failed=False)
 
 
 def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
-    """Send NO_PEER to the home of a target that was cleaned up, when a message for it comes; False if none was."""
+    """Send NO_PEER to the home of a target that was cleaned up, when a message for it comes; False if it was not."""
     home, _ = state.cleanups.cleaned.pop(conversation, (None, 0))
     if home is not None:
         state.tally["cleaned up and spoken to"] += 1
         body = state.brief(NO_PEER_BODY)
-        state.say(
-            home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None, None, FOLLOWED)
-        )
+        state.stage(home, Output(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None))
     return home is not None
 
 

@@ -1,6 +1,6 @@
 """Drives the second fold: each COMMIT that counts, with the data that it ingests and then its operations.
 
-What the product keeps as a number is a list here, with everything in it, so that the checks can ask what happened to
+Where the product keeps a number, this fold keeps a list of all entries, so that the checks can ask what happened to
 each message (protocol.md section 3). A log that contradicts itself is noted as a problem, never raised.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from konverse.bridge.verifier.journal import Judged
 from konverse.bridge.verifier.records import LogRecord
+from konverse.schemas.counting import counted
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_ERROR, TOOK_TIMER, Claim, Commit
 from konverse.schemas.wire.operations import (
@@ -38,10 +39,10 @@ from .batches import exclude, give_up
 from .endings import clean, give_up_side, leave_the_error, return_unread
 from .groups import give_levels, regroup
 from .half_close import second_finish
-from .ingest import hear
+from .ingest import ingest
 from .loss import hole_of, miss
 from .moves import all_together, relocate
-from .state import Said, SecondState, Side
+from .state import Output, SecondState, Side
 from .timers import live_until, set_by_handler, strike
 from .writers import prune
 
@@ -76,7 +77,7 @@ class SecondFold(SecondState):
             while at < len(data) and data[at].offset < read_to:
                 if data[at].order > record.order:
                     self.problem(f"I3: a commit ingested record {data[at].offset} before it was written")
-                hear(self, data[at])
+                ingest(self, data[at])
                 at += 1
             while at < len(data) and data[at].offset < decision.ingest_to:
                 at += 1
@@ -94,7 +95,7 @@ class SecondFold(SecondState):
             if counter > len(self.outputs.get(address, ())):
                 self.problem(f"I8: commit {commit.number} acknowledges output {counter} that was never made")
             self.acknowledged[address] = max(known, counter)
-        self.let_go()
+        self.release()
         operations = commit.operations
         if self.past.wary:
             careful(self, commit)
@@ -119,7 +120,7 @@ class SecondFold(SecondState):
             flags = FIRST if side.code == "SO" and side.numbering >= 0 else 0
             side.talked = True
             said = self.order, Kind.MESSAGE, *side.key, side.numbering, name, self.brief(body), None, None, flags
-            self.say(side.peer_at, Said(*said))
+            self.stage(side.peer_at, Output(*said))
             if side.numbering >= 0:
                 side.numbering += 1
         for end in operations.ends:
@@ -145,7 +146,8 @@ class SecondFold(SecondState):
         up_to, error, timer = position >> SYSTEM_BITS, bool(position & TOOK_ERROR), bool(position & TOOK_TIMER)
         have = len(side.consumed) + len(side.thrown_away)
         if side.ended or not have + (not error and not timer) <= up_to <= len(side.heard):
-            self.problem(f"I7: commit {number} consumes {up_to} of {len(side.heard)} messages, {have} are gone already")
+            messages, gone = counted(len(side.heard), "message"), counted(have, "is already gone", "are already gone")
+            self.problem(f"I7: commit {number} consumes {up_to} of {messages}, {gone}")
             return
         if timer:
             if side.rang is None:
@@ -161,12 +163,12 @@ class SecondFold(SecondState):
         side.consumed += [(number, heard) for heard in side.heard[have:up_to]]
 
 
-def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
+def as_said(envelope: Envelope, body: bytes, order: int) -> Output:
     """Convert the record of an output to the form in which the second fold keeps outputs."""
     detail = envelope.suffix.detail
     if isinstance(detail, Forwarded):
         detail = detail._replace(headers=())  # the second fold does not know the user's headers
-    return Said(
+    return Output(
         order,
         envelope.kind,
         int(envelope.role),

@@ -1,4 +1,4 @@
-"""Forged records in the second fold: other content under a writer's counter that was taken (protocol.md 9f)."""
+"""Forged records in the second fold: other content under a counter that its writer has used (protocol.md 9f)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from konverse.bridge.verifier.records import LogRecord
 
 DIGEST_BYTES: Final = 12
-"""Enough against chance; two bodies with one digest take a forger 2^48 attempts."""
+"""Long enough against chance; a forger needs 2^48 attempts to find two bodies with one digest."""
 
 
 class _Content(NamedTuple):
-    """What is kept of a record that was taken."""
+    """Digest and place of a record that was accepted."""
 
     offset: int
     digest: bytes
@@ -26,7 +26,7 @@ class _Content(NamedTuple):
 
 
 class TakenContents:
-    """What was taken under each counter of each writer, since the first record that was read."""
+    """The contents accepted under each counter of each writer, since the first record that was read."""
 
     def __init__(self, problem: Callable[[str], None]) -> None:
         self.copied = 0
@@ -41,7 +41,7 @@ class TakenContents:
         self._taken[envelope.writer, envelope.counter] = [_content(envelope, record)]
 
     def compare(self, envelope: Envelope, record: LogRecord) -> bool:
-        """Compare a duplicate with what was taken under its counter; return whether its COMMIT calls it contested.
+        """Compare a duplicate with what was accepted under its counter; return whether its COMMIT calls it contested.
 
         Other content is a problem, and so is a contested record with the same content. An owner's VOID in place of an
         output that was taken back WITH CLEANUP is neither: the owner wrote both.
@@ -61,19 +61,21 @@ class TakenContents:
                 f"of {envelope.writer.hex()}: one of them is forged, and {fate}"
             )
         elif is_contested:
-            self._problem(f"I4: offset {came.offset} was accepted once more: offset {first.offset} holds the same")
+            self._problem(
+                f"I4: offset {came.offset} was accepted again, although offset {first.offset} has the same content"
+            )
         if is_contested:
             known.append(came)
         return is_contested
 
     def knows(self, writer: bytes, counter: int, header: bytes, body: bytes) -> bool:
-        """Whether a record with this content was taken."""
+        """Whether a record with this content was accepted."""
         return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
 
     def judged(self) -> None:
         """Check after the data of a COMMIT that each offset which it calls contested was a duplicate."""
         for offset in self.contested:
-            self._problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
+            self._problem(f"I3: a commit calls offset {offset} contested, which is not a duplicate")
         self.contested = {}
 
 

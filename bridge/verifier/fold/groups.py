@@ -8,14 +8,14 @@ from .state import SecondState
 
 
 def regroup(state: SecondState, operation: Move | MoveAway) -> None:
-    """MOVE or MOVE_AWAY: put a side into another group, with all that it has not received."""
+    """MOVE or MOVE_AWAY: put a side into another group, with all messages that it has not received."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not exist, to another group")
         return
     both = (*state.mates(side), *state.groups.get(operation.group, ()))
     if side.ended or any(mate.key in state.past.suspended for mate in both):
-        state.problem(f"I7: {side.key[1].hex()} goes to another group, and has ended or is suspended")
+        state.problem(f"I7: {side.key[1].hex()} goes to another group although it has ended or is suspended")
     state.tally["moved to a group"] += 1
     state.tally["moved to a group with unread"] += side.has_something
     mates = state.mates(side)

@@ -10,9 +10,9 @@ from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.client_transaction import decode
 from konverse.schemas.wire.envelope import decode_suffix, encode_suffix
 from konverse.schemas.wire.operations import Finish
-from konverse.schemas.wire.records import ANEW, FIRST, NAMED, Detail, Envelope, FinAnswer, Kind, Opened, Suffix, Timer
+from konverse.schemas.wire.records import FIRST, NAMED, Detail, Envelope, FinAnswer, Kind, Opened, Suffix, Timer
 
-from .state import Said, SecondState
+from .state import Output, SecondState
 
 
 def second_finish(state: SecondState, operation: Finish) -> None:
@@ -22,7 +22,7 @@ def second_finish(state: SecondState, operation: Finish) -> None:
         state.problem(f"I3: a commit finishes endpoint {operation.endpoint}, which does not exist")
         return
     side.finished = True
-    state.say(side.peer_at, Said(state.order, Kind.FIN, side.key[0], side.key[1], -1, "", b"", None))
+    state.stage(side.peer_at, Output(state.order, Kind.FIN, side.key[0], side.key[1], -1, "", b"", None))
 
 
 def on_finished(state: SecondState, envelope: Envelope) -> None:
@@ -32,14 +32,14 @@ def on_finished(state: SecondState, envelope: Envelope) -> None:
     detail = envelope.suffix.detail
     if envelope.kind is Kind.FIN_ANSWER:
         if side is not None and isinstance(detail, FinAnswer):
-            side.finished = True  # the session has said FIN, if no handler had
+            side.finished = True  # the session has sent FIN, if no handler had
             side.answer = detail.received
             if detail.asker not in side.askers:
                 side.askers = [*side.askers, detail.asker][-END_WRITERS_MAX:]
             state.tally["FIN answered"] += 1
         return
     heard: list[tuple[bytes, int]] = []
-    state.tally["FIN of nobody" if side is None else "FIN"] += 1
+    state.tally["FIN without an endpoint" if side is None else "FIN"] += 1
     if side is not None:
         side.peer_finished, side.finisher = True, envelope.suffix.origin or envelope.writer
         heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
@@ -52,7 +52,7 @@ def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[byte
     if home is not None:
         role = 1 - int(envelope.role)
         detail = FinAnswer(envelope.suffix.origin or envelope.writer, heard)
-        state.say(home, Said(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", detail))
+        state.stage(home, Output(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", detail))
 
 
 def _can_be_sent(suffix: Suffix) -> bool:
@@ -67,7 +67,7 @@ def _can_be_sent(suffix: Suffix) -> bool:
 
 def _flags_of(kind: Kind, flags: int, *, opens: bool) -> int:
     """Header flags of a step: a message has all flags of the dialog, a BEGIN those about the id, other kinds none."""
-    return {Kind.MESSAGE: FIRST * opens | flags, Kind.BEGIN: flags & (NAMED | ANEW)}.get(kind, 0)
+    return {Kind.MESSAGE: FIRST * opens | flags, Kind.BEGIN: flags & NAMED}.get(kind, 0)
 
 
 def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -81,7 +81,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         state.tally["malformed"] += 1
         return
     session = envelope.writer
-    said: list[Said] = []
+    said: list[Output] = []
     begun_by: dict[int, bytes] = {}
     for number, kind, sequence, name, body, timeout_ms in transaction.steps:
         if kind is Kind.OPEN:
@@ -92,22 +92,19 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         detail: Detail = Timer(timeout_ms) if kind is Kind.SET_TIMER else None
         if kind is Kind.MESSAGE and opens and number in begun_by:
             detail = Opened(begun_by[number])
-        elif dialog.named and not opens and kind is not Kind.SET_TIMER:
-            detail = Opened(begun_by.get(number, session))
-        said_by = begun_by.get(number, session) if dialog.named and kind is Kind.SET_TIMER else session
         suffix = Suffix(
             END_DIALOG if kind is Kind.END_CALL else name,
             home=None if opens or kind in (Kind.END_CALL, Kind.SET_TIMER) else dialog.begin.home,
             begin=dialog.begin if opens else None,
-            origin=said_by,
+            origin=session,
             detail=detail,
         )
         if not _can_be_sent(suffix):
             state.tally["malformed"] += 1
             return
-        said.append(Said(
+        said.append(Output(
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
-            state.brief(body or b""), suffix.detail, said_by,
+            state.brief(body or b""), suffix.detail, session,
             _flags_of(kind, dialog.flags, opens=opens),
         ))  # fmt: skip
     state.tally["transaction"] += 1
@@ -117,4 +114,4 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             state.hold(begin.target, begin.home)
         if output.kind is Kind.END_CALL:
             state.hold(begin.home, begin.target)
-        state.say(begin.target if output.kind in (Kind.MESSAGE, Kind.FIN) else begin.home, output)
+        state.stage(begin.target if output.kind in (Kind.MESSAGE, Kind.FIN) else begin.home, output)

@@ -8,13 +8,10 @@ from typing import Final
 from konverse.bridge.verifier.records import LogRecord, Record, origin_of
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Role
-from konverse.schemas.system_messages import ERROR, Rejected, rejected_body
+from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, Rejected, rejected_body
 from konverse.schemas.wire.envelope import decode, encode_envelope
 from konverse.schemas.wire.records import (
-    ALL_SENT,
-    ANEW,
     FIRST,
-    FOLLOWED,
     LAST,
     NAMED,
     REFUSED,
@@ -30,17 +27,16 @@ from .answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over,
 from .batches import on_batch, on_decision, on_row, on_veto
 from .ended import NEVER_BEGUN
 from .endings import told_of_cleanup
-from .former import on_former
 from .half_close import expand, on_finished
 from .loss import misses, resumes, told_of_loss, too_late
 from .mailbox import decide, put
 from .moves import arrive, closed, follow, install
-from .state import Heard, SecondState, Side
+from .state import AcceptedRecord, SecondState, Side
 from .timers import live_until, on_timer
 from .writers import close, goes_on, is_known, is_one_session, keep, may_come, notify, opened_by, tell_closed, untrusted
 
 
-def hear(state: SecondState, record: LogRecord) -> None:
+def ingest(state: SecondState, record: LogRecord) -> None:
     """Take the next record of the data log."""
     if record.header is None:
         state.tally["foreign"] += 1
@@ -96,19 +92,18 @@ def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -
     whole = Record(
         *(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order, record.body_bytes)
     )
-    verdict = _hear(state, envelope, whole) if here else _answer_closed(state, envelope, whole)
+    verdict = _apply(state, envelope, whole) if here else _answer_closed(state, envelope, whole)
     state.verdicts[envelope.writer, envelope.counter] = verdict
 
 
 def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.writer in state.closed:
         return _answer_closed(state, envelope, record)
-    return _hear(state, envelope, record)
+    return _apply(state, envelope, record)
 
 
-def _hear(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    former = on_former(state, envelope, record)
-    return former or (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
+def _apply(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    return (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
 
 
 def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -121,31 +116,29 @@ def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
-    anew = envelope.flags & ANEW and key in state.named.heard
-    if key in state.named.over and (key in state.living or not anew):
+    if key in state.named.over:
         state.tally["begun when over"] += 1
         state.named.refused.add(envelope.conversation)
-        state.named.turn_away(key, opened_by(envelope))
         refuse_over(state, envelope)
     elif begin is not None and key not in state.living:
         if envelope.flags & NAMED:
-            state.tally["begun anew"] += key in state.named.over
-            state.named.begin(key, opened_by(envelope), anew=envelope.flags & ANEW)
+            state.named.living[key] = False
         known = state.losses.count or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
         if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         opener = opened_by(envelope)
-        if not envelope.flags & ANEW:
-            state.may_live(key, opener, envelope.writer)
+        state.may_live(key, opener, envelope.writer)
         live_until(state, state.create(key, opener, begin.target, -1, begin.group), begin, record.timestamp_ms)
+    elif key in state.living and key in state.named.living and opened_by(envelope) != state.living[key].opener:
+        state.named.living[key] = True
 
 
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     side = state.living.get((int(envelope.role), envelope.conversation))
     if side is not None and not side.ended:
-        if not side.peer_failed:  # after an Error the peer is not told of this END
+        if not side.peer_failed:  # after an Error the peer is not notified of this END
             side.ended_by_session = envelope.suffix.origin or envelope.writer
-        state.end(side, failed=bool(record.body), flags=ALL_SENT if envelope.writer == side.opener else 0)
+        state.end(side, failed=bool(record.body))
 
 
 def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -181,17 +174,17 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
     if state.tombstones.get(envelope.conversation) == opener:
         del state.tombstones[envelope.conversation]
         return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-    if key in state.named.over and not (envelope.flags & ANEW and key in state.named.heard):
+    if key in state.named.over:
         state.tally["FIRST when over"] += 1
-        state.named.turn_away(key, opener)
-        return bounce(state, envelope, record, BounceReason.ENDED, "over")
-    if not envelope.flags & ANEW:
-        state.may_live(key, opener, envelope.writer)
+        verdict = bounce(state, envelope, record, BounceReason.ENDED, "over")
+        told_of_cleanup(state, envelope.conversation)
+        return verdict
+    state.may_live(key, opener, envelope.writer)
     state.cleanups.cleaned.pop(envelope.conversation, None)
     live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
     if envelope.flags & NAMED:
-        state.named.begin(key, opener, anew=envelope.flags & ANEW)
-    if key in state.over and not envelope.flags & ANEW:
+        state.named.living[key] = False
+    if key in state.over:
         state.again.append((envelope.conversation, opener, begin.home))
     return None
 
@@ -203,10 +196,11 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         refused = stray(state, envelope) if role is Role.INITIATOR else _open(state, envelope, record)
         if refused:
             return refused
+    elif envelope.flags & FIRST and key in state.named.living and opened_by(envelope) != state.living[key].opener:
+        state.named.living[key] = True
     side = state.living[key]
     if side.ended:
         if envelope.flags & FIRST and key in state.named.over:
-            state.named.turn_away(key, opened_by(envelope))
             return bounce(state, envelope, record, BounceReason.ENDED, "over")
         if not envelope.flags & RETURNING:
             return "discarded"
@@ -222,6 +216,9 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         return bounce(state, envelope, record, BounceReason.FINISHED)
     if misses(state, side, envelope, record):
         return bounce(state, envelope, record, BounceReason.ENDED)
+    if _goes_on_from_elsewhere(side, envelope):
+        state.tally["reply after missed ones"] += 1
+        return stray(state, envelope)
     if record.offset in state.rejected:
         return _reject(state, side, envelope, record)
     side.talked = True
@@ -229,16 +226,21 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
-    at_home = origin_of(record) is None  # which writers were closed elsewhere is not known here
-    behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
+    at_home = origin_of(record) is None  # it is unknown here which writers were closed elsewhere
+    gap = envelope.sequence - len(side.heard)
+    if side.taken_back is None and envelope.sequence >= 0:
+        side.taken_back = max(gap, 0)
+    behind_gap = 0 < gap <= (side.taken_back or 0)
     # each opener numbers from 0: a target may be cleaned up in silence and be opened again by another session
-    two_lives = side.begun_again or len(state.named.openers.get(side.key, ())) > 1
+    two_lives = side.begun_again or state.named.living.get(side.key, False)
     if misnumbered and at_home and not (behind_gap or two_lives) and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = max(envelope.counter, side.voices.get(envelope.writer, -1))
     side.heard.append(
-        Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
-              Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding)
+        AcceptedRecord(
+            record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
+            Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding,
+        )
     )  # fmt: skip
     return "accepted"
 
@@ -264,7 +266,7 @@ def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
 
 def _void(state: SecondState, envelope: Envelope, _record: LogRecord) -> str:
     side = state.living.get((1 - int(envelope.role), envelope.conversation))
-    if side is not None:
+    if side is not None and side.taken_back is not None:
         side.taken_back += 1
     return "void"
 
@@ -276,11 +278,6 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
-    if side is not None and _answers_former_end(side, envelope, detail):
-        state.tally["late answer to an END"] += 1
-        return
-    if not envelope.flags & (REFUSED | FOLLOWED):
-        state.named.peer_has_ended((int(role), envelope.conversation))
     if side is None:
         if role is Role.TARGET:
             state.cleanups.cleaned.pop(envelope.conversation, None)
@@ -288,56 +285,56 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if envelope.flags & NAMED:
                 state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)
-                if not envelope.flags & FOLLOWED:
-                    state.named.peer_has_ended((int(role), envelope.conversation))
             if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
                 return
-            if envelope.flags & ALL_SENT and state.tombstones.get(envelope.conversation) == detail.opener:
-                del state.tombstones[envelope.conversation]
-            if may_come(state, detail.opener) and not envelope.flags & ALL_SENT:
+            if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
-            if envelope.flags & FOLLOWED:
-                state.tally["failure met no target"] += 1
-            else:
-                answer_end(state, envelope, detail)
+            answer_end(state, envelope, detail)
         elif envelope.sequence >= 0:
             stray(state, envelope)
         return
-    if not envelope.flags & REFUSED or side.opener == detail.opener:
-        _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+    if envelope.flags & REFUSED and side.opener != detail.opener:
+        return
+    open_still = not (side.ended or side.peer_ended or side.peer_failed)
+    if envelope.kind is Kind.END and open_still and _goes_on_from_elsewhere(side, envelope):
+        state.tally["END after missed replies"] += 1
+        _peer_is_over(state, side, envelope, record, state.brief(NO_PEER_BODY))
+        return
+    error = record.body or b"" if envelope.kind is Kind.ERROR else None
+    _peer_is_over(state, side, envelope, record, error)
 
 
-def _answers_former_end(side: Side, envelope: Envelope, detail: End) -> bool:
-    """Whether the END of a target is the answer to an END, and not to the END of this side."""
-    if envelope.kind is not Kind.END or envelope.role is not Role.TARGET or envelope.sequence >= 0:
-        return False
-    waits = side.ended and (side.generation or side.opener == detail.opener)
-    return not waits and not envelope.flags & REFUSED
+def _goes_on_from_elsewhere(side: Side, envelope: Envelope) -> bool:
+    """Whether a target's second or later record meets an initiator that has not received the first one."""
+    return envelope.role is Role.TARGET and envelope.sequence >= 1 and not side.heard
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    key = 1 - int(envelope.role), envelope.conversation
-    side = state.living.get(key)
-    if not envelope.flags & FOLLOWED:
-        late = side is not None and not side.ended
-    else:
-        late = side is not None and key[0] == Role.TARGET and side.numbering == 0
-    if late:
-        state.tally["late NO_PEER"] += 1
-        return
-    if not envelope.flags & FOLLOWED:
-        state.named.peer_has_ended(key)
+    side = state.living.get((1 - int(envelope.role), envelope.conversation))
     if side is not None:
         state.tally["no peer heard"] += 1
-        _peer_is_over(state, side, envelope, record, failed=True)
+        _peer_is_over(state, side, envelope, record, record.body or b"")
 
 
-def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: LogRecord, *, failed: bool) -> None:
+def _peer_is_over(
+    state: SecondState, side: Side, envelope: Envelope, record: LogRecord, error: bytes | None = None
+) -> None:
+    """Take the end of the peer; with `error`, the body of an Error, the peer has failed."""
     if side.peer_ended or side.peer_failed:
         return
+    failed = error is not None
     side.peer_failed, side.peer_ended = failed, not failed
-    heard = Heard(record.offset, ERROR if failed else envelope.suffix.message_type, record.body or b"", envelope.writer,
-                  envelope.counter, envelope.kind, record.timestamp_ms, origin_of(record))  # fmt: skip
+    body = record.body or b"" if error is None else error
+    heard = AcceptedRecord(
+        record.offset,
+        ERROR if failed else envelope.suffix.message_type,
+        body,
+        envelope.writer,
+        envelope.counter,
+        envelope.kind,
+        record.timestamp_ms,
+        origin_of(record),
+    )
     if side.ended:
         state.bury(side)
     elif failed:

@@ -1,6 +1,6 @@
 """LOST in the second fold: which conversations fail, and how writers go on after deleted data (protocol.md 7.7).
 
-The verdict does not depend on whether the records can still be read: LOST says that they never existed.
+The verdict does not depend on whether the records can still be read: after a LOST they count as never written.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from konverse.schemas.system_messages import ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import FOLLOWED, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import BounceReason, End, Envelope, Kind, Suffix
 
 from .answers import bounce, refuse_begin
 from .moves import follow
-from .state import Said, SecondState, Side
-from .writers import minted_ms, opened_by, reads_at
+from .state import Output, SecondState, Side
+from .writers import minted_ms, reads_at
 
 
 def hole_of(commit: Commit) -> Lost | None:
@@ -34,7 +34,7 @@ def said_to_be_lost(start: int, end: int) -> str:
 
 
 def miss(state: SecondState, lost: Lost) -> None:
-    """LOST: fail each conversation that may have missed something."""
+    """LOST: fail each conversation that may have lost a record."""
     state.problem(f"lost: {said_to_be_lost(*lost)}")
     losses = state.losses
     losses.count += 1
@@ -63,7 +63,7 @@ def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
 def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: Lost, body: bytes) -> None:
     told = End(state.writer, state.address)
     envelope = Envelope(
-        Kind.ERROR, FOLLOWED, role, state.address.tag, state.writer, conversation, 0, -1, Suffix(ERROR, detail=told)
+        Kind.ERROR, 0, role, state.address.tag, state.writer, conversation, 0, -1, Suffix(ERROR, detail=told)
     )
     state.tally["failed elsewhere by a loss"] += 1
     follow(state, envelope, Record(lost.start, encode_envelope(envelope), state.brief(body), state.now_ms))
@@ -74,17 +74,17 @@ def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
     losses, taken = state.losses, state.accepted.get(writer, [])
     if not losses.count:
         return False
-    if writer not in state.closed:  # an heir sends all records of a closed writer again, or none comes
+    if writer not in state.closed:  # an heir resends all records of a closed writer, or none
         losses.skip(writer, len(taken), counter)
     state.accepted[writer] = [*range(counter)]
     who = "owner" if minted_ms(writer) is None else "session"
-    state.tally[f"{who} went on behind a loss"] += 1
+    state.tally[f"{who} went on after a loss"] += 1
     return True
 
 
 def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     """Answer a record that was passed over and comes late: it is not received."""
-    state.tally["late behind a loss"] += 1
+    state.tally["late after a loss"] += 1
     verdict = "late"
     if envelope.kind is Kind.MESSAGE:
         verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT, "late")
@@ -110,7 +110,7 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
     skipped = envelope.sequence > len(side.heard) and origin_of(record) is None
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False
-    state.tally["missed behind a loss"] += 1
+    state.tally["missed after a loss"] += 1
     lost = Lost(*state.losses.hole)
     _fail(state, side, lost, lost_body(*lost))
     return True
@@ -119,11 +119,9 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
 def told_of_loss(state: SecondState, envelope: Envelope) -> None:
     """Tell an initiator whose target does not live that its first message may have been lost."""
     home = reads_at(state, envelope)
-    key = (int(Role.TARGET), envelope.conversation)
-    names, opener = state.named, opened_by(envelope)
-    known = opener in names.openers.get(key, ()) or opener in names.former.get(key, ())
-    if home is None or key in state.living or (key in names.over and known) or not state.losses.count:
+    lives = (int(Role.TARGET), envelope.conversation) in state.living
+    if home is None or lives or not state.losses.count:
         return
     state.tally["told of a loss"] += 1
     body = state.brief(lost_body(*state.losses.hole))
-    state.say(home, Said(state.order, Kind.NO_PEER, *key, -1, ERROR, body, None, None, FOLLOWED))
+    state.stage(home, Output(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))

@@ -6,7 +6,6 @@ from konverse.bridge.verifier.records import LogRecord
 from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
 from konverse.schemas.wire.records import (
-    ANEW,
     FIRST,
     NAMED,
     RETURNING,
@@ -18,7 +17,7 @@ from konverse.schemas.wire.records import (
     Opened,
 )
 
-from .state import Fate, Letter, Said, SecondState
+from .state import BouncedRecord, MailboxOutcome, Output, SecondState
 from .writers import line_of
 
 
@@ -31,14 +30,21 @@ def put(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     name = BounceId(detail.writer, detail.counter, detail.at)
     if name in state.mailbox:
         return "control"
-    letter = Letter(suffix.origin or detail.writer, envelope.conversation, envelope.sequence, detail.reason,
-                    suffix.message_type, record.body or b"", record.body_bytes)  # fmt: skip
+    letter = BouncedRecord(
+        suffix.origin or detail.writer,
+        envelope.conversation,
+        envelope.sequence,
+        detail.reason,
+        suffix.message_type,
+        record.body or b"",
+        record.body_bytes,
+    )
     state.mailbox_bytes += letter.weight
     while state.mailbox and (len(state.mailbox) + 1 > MAILBOX_ENTRIES_MAX or state.mailbox_bytes > MAILBOX_BYTES_MAX):
         others = (one for one, kept in state.mailbox.items() if kept.reason is not BounceReason.REDIRECTED)
         oldest = next(others, next(iter(state.mailbox)))
         _take(state, oldest)
-        state.fates[oldest] = Fate("let go")
+        state.fates[oldest] = MailboxOutcome("let go")
         state.tally["let go"] += 1
     state.mailbox[name] = letter
     return "control"
@@ -55,14 +61,14 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["bounce of another"] += 1
         return "control"
     if envelope.kind is Kind.CONFIRM:
-        state.fates[name] = Fate("confirmed")
+        state.fates[name] = MailboxOutcome("confirmed")
         _take(state, name)
         state.tally["confirmed"] += 1
         return "control"
     side = state.living.get((int(Role.INITIATOR), envelope.conversation))
     state.tally["redirected to what has moved"] += (int(Role.INITIATOR), envelope.conversation) in state.moves.stubs
     if side is None or side.ended or side.peer_ended or side.peer_failed or not letter.type:
-        state.tally["redirected in vain"] += 1
+        state.tally["redirected without effect"] += 1
         return "control"
     if side.generation:
         return "control"  # it has moved away and back: nothing is redirected to it (M193)
@@ -73,13 +79,13 @@ def decide(state: SecondState, envelope: Envelope) -> str:
     state.tally["redirected first"] += opens
     state.tally["redirected first, opened by another"] += opens and side.opener != envelope.writer
     side.talked = True
-    state.fates[name] = Fate(
+    state.fates[name] = MailboxOutcome(
         "redirected", envelope.conversation, side.peer_at, len(state.outputs.get(side.peer_at, ()))
     )
-    state.say(side.peer_at, Said(
+    state.stage(side.peer_at, Output(
         state.order, Kind.MESSAGE, int(Role.INITIATOR), envelope.conversation, side.numbering, letter.type, letter.body,
         Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer,
-        FIRST * opens | envelope.flags & (RETURNING | NAMED | ANEW),
+        FIRST * opens | envelope.flags & (RETURNING | NAMED),
     ))  # fmt: skip
     if side.numbering >= 0:
         side.numbering += 1

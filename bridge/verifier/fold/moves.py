@@ -1,6 +1,6 @@
 """Relocation in the second fold: RELOCATE, INSTALL, FORWARD and CLOSED (protocol.md section 7.3).
 
-What left and what arrived are both kept, so that `check` can compare them.
+The states that left and the states that arrived are both kept, so that `check` can compare them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from konverse.bridge.verifier.records import Key, LogRecord, Travelled
+from konverse.bridge.verifier.records import ForwardedRecord, Key, LogRecord
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
@@ -16,18 +16,18 @@ from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.moved import Moved, MovedMessage, decode_moved
 from konverse.schemas.wire.operations import Relocate
-from konverse.schemas.wire.records import FOLLOWED, BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
+from konverse.schemas.wire.records import BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
 
 from .answers import answer_end, bounce, refuse_begin, stray
 from .ended import MOVED
 from .endings import told_of_cleanup
 from .half_close import say_finished
-from .state import CODES, PAST, Heard, Luggage, Said, SecondState, SecondStub, Side
+from .state import CODES, PAST, AcceptedRecord, MovedState, Output, SecondState, SecondStub, Side
 
 MINE: Final = (Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER)
 THEIRS: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.NO_PEER, Kind.FIN, Kind.FIN_ANSWER)
 
-Judge = Callable[[SecondState, Envelope, LogRecord], str]
+MoveJudge = Callable[[SecondState, Envelope, LogRecord], str]
 
 
 def meant_for(envelope: Envelope) -> Key | None:
@@ -44,24 +44,24 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     """RELOCATE: move a side to another partition."""
     side = state.table.get(operation.endpoint)
     if side is None or side.generation != operation.generation:
-        state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not live here as it says")
+        state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not live here in that generation")
         return
     past, key = state.past, side.key
     follows_group = state.moves.leaving.get(side.group) == operation.to
     if not follows_group and side.group in state.moves.leaving and operation.to.topic == state.address.topic:
-        state.problem(f"I7: {key[1].hex()} moves elsewhere than to its group")
+        state.problem(f"I7: {key[1].hex()} moves to another partition than its group")
     followed = follows_group or operation.to.topic != state.address.topic
     tried = past.wary or key in (*past.failures, *past.handed, *(one for case in past.accused for one in case))
     if key in past.suspended or (tried and not followed):
-        state.problem(f"I7: {key[1].hex()} moves away from its attempts")
+        state.problem(f"I7: {key[1].hex()} moves although its attempts bind it here")
     if state.moves.groups.setdefault(side.group, operation.to) != operation.to:
-        state.problem(f"I7: {key[1].hex()} moves elsewhere than its group")
+        state.problem(f"I7: {key[1].hex()} moves to another partition than its group")
     state.tally["moved as a group"] += len(state.mates(side)) > 1
     generation = side.generation + 1
     state.moves.left.setdefault((side.key, generation), []).append(_pack(state, side))
     state.hold(operation.to, behind=side.peer_at)
     for _ in range(operation.pieces):
-        state.say(operation.to, Said(state.order, Kind.INSTALL, side.key[0], side.key[1], -1, "", b"", None))
+        state.stage(operation.to, Output(state.order, Kind.INSTALL, side.key[0], side.key[1], -1, "", b"", None))
     state.moves.stubs.setdefault(side.key, {})[side.generation] = SecondStub(
         operation.to, side.previous, side.code != "SO"
     )
@@ -78,22 +78,22 @@ def relocate(state: SecondState, operation: Relocate) -> None:
 
 
 def all_together(state: SecondState) -> None:
-    """Check after a COMMIT that each group which it has moved has moved as a whole."""
+    """Check after a COMMIT that each group which it moved has moved as a whole."""
     for group in state.moves.groups:
         if state.groups.get(group):
-            state.problem(f"I7: of group {group.hex()} a part moves and a part stays")
+            state.problem(f"I7: only a part of group {group.hex()} moves")
     state.moves.groups.clear()
 
 
-def _pack(state: SecondState, side: Side) -> Luggage:
+def _pack(state: SecondState, side: Side) -> MovedState:
     identity = state.incarnation
     waiting = [] if side.ended else side.heard[len(side.consumed) :]
 
-    def message(heard: Heard) -> tuple[str, bytes, int, Origin]:
+    def message(heard: AcceptedRecord) -> tuple[str, bytes, int, Origin]:
         here = Origin(state.address.topic, state.address.partition, identity, heard.offset)
         return heard.type, heard.body, heard.timestamp_ms, heard.origin or here
 
-    return Luggage(
+    return MovedState(
         state.address,
         side.code,
         side.peer_at,
@@ -133,7 +133,7 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         return "control"
     key = (int(envelope.role), envelope.conversation)
     if key in state.living:
-        state.problem(f"I9: {key[1].hex()} moves to where it lives")
+        state.problem(f"I9: {key[1].hex()} moves to a partition where it already lives")
         return "control"
     side = _arrive(state, key, moved, record)
     state.tally["moved back"] += key in state.moves.stubs
@@ -143,8 +143,7 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Side:
     opener = state.writer if moved.begin else moved.opener
-    if key not in state.named.living:  # else it began here, perhaps anew by the session that had begun it before
-        state.may_live(key, opener, b"")
+    state.may_live(key, opener, b"")
     side = state.create(key, opener, moved.peer, moved.sent, moved.group or b"")
     code = CODES[moved.state]
     side.generation, side.previous, side.level = moved.generation, moved.previous, moved.level
@@ -169,21 +168,21 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     side.expires_ms = None if moved.expires_ms < 0 else moved.expires_ms
     side.end_of_stream = moved.end_of_stream
     state.times.expecting[key] = None
-    state.times.look(side.timer_ms, side.expires_ms)
+    state.times.include(side.timer_ms, side.expires_ms)
     return side
 
 
-def _heard(state: SecondState, record: LogRecord, message: MovedMessage) -> Heard:
+def _heard(state: SecondState, record: LogRecord, message: MovedMessage) -> AcceptedRecord:
     kind = Kind.END if message.type == END_DIALOG else Kind.MESSAGE
     body = state.brief(message.body or b"")
-    return Heard(record.offset, message.type, body, b"", -1, kind, message.timestamp_ms, message.origin)
+    return AcceptedRecord(record.offset, message.type, body, b"", -1, kind, message.timestamp_ms, message.origin)
 
 
-def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
+def _unpack(state: SecondState, moved: Moved, side: Side) -> MovedState:
     def message(one: MovedMessage) -> tuple[str, bytes, int, Origin]:
         return one.type, state.brief(one.body or b""), one.timestamp_ms, one.origin
 
-    return Luggage(
+    return MovedState(
         moved.previous,
         side.code,
         moved.peer,
@@ -247,12 +246,12 @@ def follow(state: SecondState, envelope: Envelope, record: LogRecord) -> str | N
 
 
 def _pass_on(state: SecondState, to: Address, envelope: Envelope, detail: Forwarded, record: LogRecord) -> None:
-    state.say(to, Said(
+    state.stage(to, Output(
         state.order, Kind.FORWARD, int(envelope.role), envelope.conversation, -1, "", record.body or b"", detail
     ))  # fmt: skip
 
 
-def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Judge) -> str:
+def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: MoveJudge) -> str:
     """FORWARD: judge a record where its side lives or lived last, or send it on to the next place."""
     detail = envelope.suffix.detail
     try:
@@ -268,7 +267,7 @@ def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Jud
         _pass_on(state, stub.to, original, detail._replace(hop=detail.hop + 1, headers=()), record)
         return "sent on"
     origin = detail.origin
-    there = Travelled(
+    there = ForwardedRecord(
         record.offset, detail.header, record.body, detail.timestamp_ms, record.order, record.body_bytes, origin
     )
     side = state.living.get(key)
@@ -280,24 +279,23 @@ def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Jud
     return verdict
 
 
-def _nobody(state: SecondState, envelope: Envelope, record: Travelled) -> str:
+def _nobody(state: SecondState, envelope: Envelope, record: ForwardedRecord) -> str:
     kind, detail, to_target = envelope.kind, envelope.suffix.detail, envelope.role is Role.INITIATOR
     if kind is Kind.MESSAGE and to_target:
         state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
-        state.tally["bounced behind a move"] += 1
+        state.tally["bounced after a move"] += 1
         verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         told_of_cleanup(state, envelope.conversation)
         return verdict
     if kind is Kind.MESSAGE:
         return stray(state, envelope)
     if kind is Kind.FIN:
-        state.tally["FIN behind a move"] += 1
+        state.tally["FIN after a move"] += 1
         say_finished(state, envelope, ())
     elif kind is Kind.BEGIN:
         refuse_begin(state, envelope)
     elif isinstance(detail, End) and to_target:
-        if not envelope.flags & FOLLOWED:
-            answer_end(state, envelope, detail)
+        answer_end(state, envelope, detail)
     elif isinstance(detail, End) and envelope.sequence >= 0:
         stray(state, envelope)
     return "control"

@@ -1,8 +1,8 @@
 """State of the second fold: lists that only grow, and the steps that several rules share.
 
 `SecondState` holds one partition. Its endpoints are `Side`s: `sides` keeps each of them permanently, `living` and
-`table` only those that the product still knows. `Heard` is a record that a side accepted, `Said` an output. The other
-classes hold what one group of rules needs: cleanups, batches, moves, timers, attempts, and the mailbox.
+`table` only those that the product still knows. `AcceptedRecord` is a record that a side accepted, `Output` an output.
+The other classes hold what one group of rules needs: cleanups, batches, moves, timers, attempts, and the mailbox.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from konverse.schemas.limits import QUERY_ENTRIES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
 from konverse.schemas.wire.batches import Batch
 from konverse.schemas.wire.records import (
-    FOLLOWED,
     Bounce,
     BounceId,
     BounceReason,
@@ -44,20 +43,18 @@ CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
 TALLIED: Final = (
     "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
     "BATCH too late", "BATCH refused", "veto too late",
-    "FIN", "FIN of nobody", "FIN answered", "transaction", "gated",
+    "FIN", "FIN without an endpoint", "FIN answered", "transaction", "gated",
     "confirmed", "redirected",
-    "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
-    "bounce of another", "let go", "no peer", "no peer heard", "failure met no target",
-    "late answer to an END", "late NO_PEER",
-    "lifetime over behind an end", "gone with its lifetime", "timer cancelled",
-    "begun when over", "begun anew", "FIRST when over", "of a former life",
-    "begun anew while it lives",
+    "redirected first", "redirected by another", "redirected again", "redirected without effect", "bounce unknown",
+    "bounce of another", "let go", "no peer", "no peer heard",
+    "lifetime over after an end", "gone with its lifetime", "timer cancelled",
+    "begun when over", "FIRST when over", "reply after missed ones", "END after missed replies",
     "stranger", "closed by a PRUNE", "forgotten", "forged", "late heir", "redirected first, opened by another",
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
-    "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move", "moved as a group",
-    "redirected to what has moved", "owner went on behind a loss", "session went on behind a loss", "failed by a loss",
-    "missed behind a loss", "freed by a loss", "told of a loss", "late behind a loss", "failed elsewhere by a loss",
+    "no peer met a stub", "CLOSED walked on", "bounced after a move", "FIN after a move", "moved as a group",
+    "redirected to what has moved", "owner went on after a loss", "session went on after a loss", "failed by a loss",
+    "missed after a loss", "freed by a loss", "told of a loss", "late after a loss", "failed elsewhere by a loss",
     "rejected", "rejected at once", "begun in a group", "begun in a target's group", "moved to a group",
     "moved to a group with unread", "moved to a group elsewhere", "followed its group",
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
@@ -70,7 +67,7 @@ Track = tuple[bytes, bool]
 """Id of a query, and whether its rows are BEGINs for homes or messages for targets."""
 
 
-class Heard(NamedTuple):
+class AcceptedRecord(NamedTuple):
     """A record that a side accepted."""
 
     offset: int
@@ -86,12 +83,12 @@ class Heard(NamedTuple):
     """Offset of the DECISION that accepted it, if it was a row of a batch; else -1."""
 
 
-PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
+PAST: Final = AcceptedRecord(-1, "", b"", b"", -1, Kind.MESSAGE)
 """Stands for a message that was consumed elsewhere, or before the snapshot at which the verification begins."""
 
 
-class Said(NamedTuple):
-    """An output: the record that must have its counter in the destination's log, and since when it may be there."""
+class Output(NamedTuple):
+    """An output: the record that must be under its counter in the destination's log, and since when it may be there."""
 
     order: int
     kind: Kind
@@ -116,12 +113,12 @@ class Side:
     peer_at: Address
     numbering: int
     """Sequence number of its next output; -1: a session numbers them."""
-    heard: list[Heard] = field(default_factory=list)
-    consumed: list[tuple[int, Heard]] = field(default_factory=list)
+    heard: list[AcceptedRecord] = field(default_factory=list)
+    consumed: list[tuple[int, AcceptedRecord]] = field(default_factory=list)
     """Messages that were received, each with the number of the COMMIT."""
-    thrown_away: list[Heard] = field(default_factory=list)
-    error: Heard | None = None
-    rang: Heard | None = None
+    thrown_away: list[AcceptedRecord] = field(default_factory=list)
+    error: AcceptedRecord | None = None
+    rang: AcceptedRecord | None = None
     """A DialogTimer that waits to be received."""
     reminded: int = 0
     """DialogTimers that were received here."""
@@ -133,9 +130,9 @@ class Side:
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
     speakers: set[bytes] = field(default_factory=set)
-    """Sessions and owners whose messages were accepted. What an owner sends for a session counts as the session's."""
-    taken_back: int = 0
-    """Number of VOID records from its peer: outputs that the peer took back."""
+    """Sessions and owners whose messages were accepted. Messages sent by an owner for a session are the session's."""
+    taken_back: int | None = 0
+    """Number of VOID records from its peer: outputs that the peer took back. None: unknown, after a snapshot."""
     talked: bool = False
     begun_again: bool = False
     """A second FIRST was accepted: another BEGIN of the conversation numbers its messages from 0."""
@@ -175,12 +172,12 @@ class Side:
 
     @property
     def gone(self) -> bool:
-        """Both sides have ended, so the product has forgotten it."""
+        """Whether both sides have ended, so that the product has forgotten it."""
         return self.ended and (self.peer_ended or self.peer_failed)
 
     @property
     def has_something(self) -> bool:
-        """It has something to receive."""
+        """Whether it has something to receive."""
         overtakes = self.error is not None or self.rang is not None
         return not self.ended and (overtakes or len(self.consumed) < len(self.heard))
 
@@ -217,8 +214,8 @@ class SecondState:
         self.losses = SecondLosses()
         self.closed: dict[bytes, int] = {}
         self.heirs: dict[bytes, tuple[bytes, int]] = {}
-        """Writer that CLOSE_WRITER closed -> its heir (zeros: none), and the heir's counter after which it sends the
-        rest again (-1: it does not)."""
+        """Writer that CLOSE_WRITER closed -> its heir (zeros: none), and the heir's counter after which it resends
+        the unreceived records (-1: it does not)."""
         self.seen: dict[bytes, tuple[int, int]] = {}
         """Writer -> number of its records at the PRUNE that found it changed, and the time of that PRUNE."""
         self.forgotten: set[bytes] = set()
@@ -238,7 +235,7 @@ class SecondState:
         self.living: dict[Key, Side] = {}
         self.table: dict[int, Side] = {}
         self.unused: list[int] = []
-        self.outputs: dict[Address, list[Said]] = {}
+        self.outputs: dict[Address, list[Output]] = {}
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.cleanups = Cleanups()
@@ -254,9 +251,9 @@ class SecondState:
         self.batches = SecondBatches()
         self.deciding = -1
         """Offset of the DECISION that is being folded; -1: none."""
-        self.mailbox: dict[BounceId, Letter] = {}
+        self.mailbox: dict[BounceId, BouncedRecord] = {}
         self.mailbox_bytes = self.order = 0
-        self.fates: dict[BounceId, Fate] = {}
+        self.fates: dict[BounceId, MailboxOutcome] = {}
         """How each message left the mailbox."""
         self.incarnation = b""
         self.moves = SecondMoves()
@@ -267,7 +264,7 @@ class SecondState:
         """Verdicts about forwarded records, by writer, place and counter where they were written first."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
-        self.past = Past()
+        self.past = HandlerFailures()
         self.clean = True
         """The last owner released the partition, or there was none."""
         self.groups: dict[bytes, list[Side]] = {}
@@ -288,9 +285,9 @@ class SecondState:
         """All living sides as the view must show them."""
         return {key: side.facts for key, side in self.living.items()}
 
-    def end(self, side: Side, *, failed: bool, flags: int = 0) -> None:
-        """End a side: what it has not received is discarded, and its peer is told."""
-        flags |= self.named.flags(side.key)
+    def end(self, side: Side, *, failed: bool) -> None:
+        """End a side: its unreceived messages are discarded, and its peer is notified."""
+        flags = self.named.flags(side.key)
         self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
         side.forget_urgent()
@@ -300,20 +297,22 @@ class SecondState:
         received = tuple(reversed(side.voices.items()))
         kind, name = (Kind.ERROR, ERROR) if failed else (Kind.END, END_DIALOG)
         detail = End(side.opener, home, received)
-        self.say(side.peer_at, Said(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
+        self.stage(side.peer_at, Output(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
         self.bury(side)
 
     def fail(self, side: Side, offset: int, body: bytes) -> None:
-        """Fail a conversation: both sides get an Error; what was accepted before can still be received."""
+        """Fail a conversation: both sides get an Error; messages accepted before can still be received."""
         side.peer_failed = True
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
         told = End(side.opener, home, tuple(reversed(side.voices.items())))
-        flags = self.named.flags(side.key) | FOLLOWED
-        self.say(side.peer_at, Said(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told, None, flags))
-        side.error = Heard(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
+        flags = self.named.flags(side.key)
+        self.stage(
+            side.peer_at, Output(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told, None, flags)
+        )
+        side.error = AcceptedRecord(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
 
-    def expected(self, address: Address, counter: int, kind: Kind) -> Said | None:
+    def expected(self, address: Address, counter: int, kind: Kind) -> Output | None:
         """Return the output that a record of this kind under this counter must be; None if that is not known.
 
         An output that was taken back may have left before: under its counter the log has either the output or VOID.
@@ -351,10 +350,10 @@ class SecondState:
 
     def say_closed(self, key: Key, address: Address, generation: int) -> None:
         """Send CLOSED, so that the stub of a side that has moved is removed."""
-        self.say(address, Said(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
+        self.stage(address, Output(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
 
-    def say(self, address: Address, said: Said) -> None:
-        """Add an output. It may leave at once, unless it stands behind outputs that have not arrived."""
+    def stage(self, address: Address, said: Output) -> None:
+        """Add an output. It may leave at once, unless it must follow outputs that have not arrived."""
         if any(gate.to == address for gate in self.gates):
             said = said._replace(order=NOT_YET)
             self.tally["gated"] += 1
@@ -365,13 +364,13 @@ class SecondState:
         return self.groups[side.group]
 
     def hold(self, to: Address, behind: Address) -> None:
-        """Put later outputs to one address behind everything that was sent to the other one so far."""
+        """Make later outputs to one address wait for everything that was sent to the other one so far."""
         said = len(self.outputs.get(behind, ()))
         if to != behind and self.acknowledged.get(behind, 0) < said:
             self.gates.append(SecondGate(to, len(self.outputs.get(to, ())), behind, said))
 
-    def let_go(self) -> None:
-        """Open the gates whose outputs have arrived, as the journal says by now."""
+    def release(self) -> None:
+        """Open the gates whose outputs have arrived according to the journal."""
         opened = [gate for gate in self.gates if self.acknowledged.get(gate.behind, 0) >= gate.needs]
         self.gates = [gate for gate in self.gates if gate not in opened]
         for gate in opened:
@@ -407,7 +406,7 @@ class SecondState:
         mates.append(side)
 
 
-class Waits(NamedTuple):
+class WaitingRow(NamedTuple):
     """A row that waits for a DECISION; the first five fields are its name, the first four its attempt's."""
 
     query: bytes
@@ -434,13 +433,13 @@ class AcceptedRow(NamedTuple):
 
 @dataclass(slots=True)
 class Cleanups:
-    """What ENDs WITH CLEANUP have left behind."""
+    """The traces of ENDs WITH CLEANUP."""
 
     cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
-    """Conversation of a target that was cleaned up -> its home, and when; kept until the home knows."""
+    """Conversation of a target that was cleaned up -> its home, and when; kept until the home is notified."""
     cut_off: set[Key] = field(default_factory=set)
-    """All sides that were cleaned up and whose peer was not told."""
-    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
+    """All sides that were cleaned up and whose peer was not notified."""
+    taken_back: dict[tuple[Address, int], Output | None] = field(default_factory=dict)
     """Destination and counter of an output that became VOID -> the output; None if it is not known."""
 
 
@@ -448,7 +447,7 @@ class Cleanups:
 class SecondBatches:
     """Batches of queries: the rows that wait, and everything that was ever decided."""
 
-    waiting: list[Waits] = field(default_factory=list)
+    waiting: list[WaitingRow] = field(default_factory=list)
     there: set[tuple[bytes, bool, int, bytes, int]] = field(default_factory=set)
     """Names of the rows that wait."""
     settled: dict[Track, int] = field(default_factory=dict)
@@ -478,12 +477,12 @@ class SecondBatches:
             self.settled[track] = -1
         return self.settled[track]
 
-    def wait(self, row: Waits) -> None:
+    def wait(self, row: WaitingRow) -> None:
         """Add a row that waits."""
         self.waiting.append(row)
         self.there.add(row[:5])
 
-    def release(self, rows: Iterable[Waits]) -> None:
+    def release(self, rows: Iterable[WaitingRow]) -> None:
         """Remove rows that wait."""
         names = {row[:5] for row in rows}
         self.waiting = [row for row in self.waiting if row[:5] not in names]
@@ -507,7 +506,7 @@ class SecondBatches:
         return max((batch.number for batch, _ in self.judged[query]), default=-1)
 
 
-class Luggage(NamedTuple):
+class MovedState(NamedTuple):
     """The state of a side that moves, as it left or as it arrived; the two must be equal."""
 
     previous: Address
@@ -531,13 +530,13 @@ class Luggage(NamedTuple):
 
 
 class SecondStub(NamedTuple):
-    """What a side that has moved leaves behind."""
+    """The stub of a side that has moved away."""
 
     to: Address
     previous: Address | None
     """Where it lived before this place."""
     opened: bool
-    """A message had been sent in one direction or the other, as far as this partition knew."""
+    """Whether a message had been sent in either direction, as far as this partition knew."""
 
 
 class SecondMoves:
@@ -556,9 +555,9 @@ class SecondMoves:
         """Group -> partition to which the COMMIT being folded moves it."""
         self.leaving: dict[bytes, Address] = {}
         """Group -> partition to which it has to move: MOVE CONVERSATION put a side into a group that lives there."""
-        self.left: dict[tuple[Key, int], list[Luggage]] = {}
+        self.left: dict[tuple[Key, int], list[MovedState]] = {}
         """Side and its new generation -> state as it left; several if the id was used again."""
-        self.arrived: dict[tuple[Key, int], list[Luggage]] = {}
+        self.arrived: dict[tuple[Key, int], list[MovedState]] = {}
 
 
 @dataclass(slots=True)
@@ -570,13 +569,13 @@ class Times:
     next_ms: int = -1
     """Nothing is due before this time."""
 
-    def look(self, *times_ms: int | None) -> None:
+    def include(self, *times_ms: int | None) -> None:
         """Note times at which something is due."""
         self.next_ms = min([self.next_ms, *(time_ms for time_ms in times_ms if time_ms is not None)])
 
 
 @dataclass(slots=True)
-class Past:
+class HandlerFailures:
     """Sides whose handlers failed, and sides that a dead owner had handed out (protocol.md section 7.1)."""
 
     failures: dict[Key, int] = field(default_factory=dict)
@@ -610,7 +609,7 @@ def without(accused: list[list[Key]], gone: Collection[Key]) -> list[list[Key]]:
     return [case for case in left if case]
 
 
-class Letter(NamedTuple):
+class BouncedRecord(NamedTuple):
     """A message that came back, in the mailbox of its home."""
 
     session: bytes
@@ -623,7 +622,7 @@ class Letter(NamedTuple):
     """Size of the whole body in bytes."""
 
 
-class Fate(NamedTuple):
+class MailboxOutcome(NamedTuple):
     """How a message left the mailbox."""
 
     how: str

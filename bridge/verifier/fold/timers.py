@@ -1,4 +1,4 @@
-"""Timers and lifetimes in the second fold: when something is due, all sides that may have one are looked at (I10)."""
+"""Timers and lifetimes in the second fold: when something is due, all sides that may have one are checked (I10)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from konverse.schemas.system_messages import DIALOG_TIMER, ERROR, LIFETIME_BODY
 from konverse.schemas.wire.operations import SetTimer
 from konverse.schemas.wire.records import FOR_EVER, NO_TIMER, Begin, Envelope, Kind, Timer
 
-from .state import Heard, SecondState, Side
+from .state import AcceptedRecord, SecondState, Side
 
 
 def set_by_handler(state: SecondState, operation: SetTimer) -> None:
@@ -43,7 +43,7 @@ def _set(state: SecondState, side: Side, from_ms: int, timeout_ms: int) -> None:
     state.tally["timer set anew"] += side.timer_ms is not None
     side.timer_ms = due_ms
     state.times.expecting[side.key] = None
-    state.times.look(due_ms)
+    state.times.include(due_ms)
 
 
 def live_until(state: SecondState, side: Side, begin: Begin, from_ms: int) -> None:
@@ -51,11 +51,11 @@ def live_until(state: SecondState, side: Side, begin: Begin, from_ms: int) -> No
     if begin.lifetime_ms != FOR_EVER:
         side.expires_ms = min(from_ms + begin.lifetime_ms, TIME_MS_MAX)
         state.times.expecting[side.key] = None
-        state.times.look(side.expires_ms)
+        state.times.include(side.expires_ms)
 
 
 def strike(state: SecondState) -> None:
-    """End a COMMIT: fire what was due at the time of the journal record before it."""
+    """At the end of a COMMIT, fire everything that was due at the time of the journal record before it."""
     if state.now_ms < state.times.next_ms:
         return
     state.times.next_ms = sys.maxsize
@@ -72,7 +72,7 @@ def strike(state: SecondState) -> None:
                 gone.append(side)
             else:
                 _expire(state, side, side.expires_ms)
-        state.times.look(side.timer_ms, side.expires_ms)
+        state.times.include(side.timer_ms, side.expires_ms)
     for side in sorted(gone, key=lambda one: one.index):
         state.tally["gone with its lifetime"] += 1
         side.expires_ms = None
@@ -86,7 +86,7 @@ def _ring(state: SecondState, side: Side, due_ms: int) -> None:
         return
     state.tally["timer rang"] += 1
     state.tally["timer rang beside an Error"] += side.error is not None
-    side.rang = Heard(state.ingested_to, DIALOG_TIMER, b"", b"", -1, Kind.SET_TIMER, due_ms)
+    side.rang = AcceptedRecord(state.ingested_to, DIALOG_TIMER, b"", b"", -1, Kind.SET_TIMER, due_ms)
     side.timer_ms = None
 
 
@@ -94,8 +94,8 @@ def _expire(state: SecondState, side: Side, expires_ms: int) -> None:
     side.expires_ms = None
     if side.peer_failed:
         return
-    state.tally["lifetime over behind an end"] += side.peer_ended
+    state.tally["lifetime over after an end"] += side.peer_ended
     state.tally["lifetime over"] += 1
     side.peer_failed = True
     state.given_up.add(side.key[1])
-    side.error = Heard(state.ingested_to, ERROR, state.brief(LIFETIME_BODY), b"", -1, Kind.ERROR, expires_ms)
+    side.error = AcceptedRecord(state.ingested_to, ERROR, state.brief(LIFETIME_BODY), b"", -1, Kind.ERROR, expires_ms)

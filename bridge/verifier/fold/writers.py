@@ -10,10 +10,10 @@ from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRI
 from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
 
-from .state import Said, SecondState
+from .state import Output, SecondState
 
 UNANSWERED: Final = -128
-"""Mark of a writer that is not heard and whose records have named no home."""
+"""Mark of a writer whose records are not accepted and have named no home."""
 
 
 def minted_ms(writer: bytes) -> int | None:
@@ -50,7 +50,7 @@ def is_over(state: SecondState, query: bytes) -> bool:
 def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReason) -> None:
     """Send a NOTICE about a writer, once for each counter or reason, unless the writer is an owner.
 
-    A record that names no home only marks a writer that is not heard, so that a later record is answered.
+    A record that names no home only marks a writer that is not accepted, so that a later record is answered.
     """
     writer, home = envelope.writer, reads_at(state, envelope)
     word = due if reason is NoticeReason.GAP else -int(reason)
@@ -80,7 +80,7 @@ def reads_at(state: SecondState, envelope: Envelope) -> Address | None:
 
 
 def _say(state: SecondState, home: Address, kind: Kind, detail: Notice | WriterClosed) -> None:
-    state.say(home, Said(state.order, kind, int(Role.TARGET), detail.writer, -1, "", b"", detail))
+    state.stage(home, Output(state.order, kind, int(Role.TARGET), detail.writer, -1, "", b"", detail))
 
 
 def close(state: SecondState, envelope: Envelope) -> None:
@@ -166,7 +166,7 @@ def may_come(state: SecondState, opener: bytes) -> bool:
 
 
 def keep(state: SecondState, detail: object) -> None:
-    """Keep what another partition says of a session's writer."""
+    """Keep another partition's answer about a session's writer."""
     if not isinstance(detail, Notice | WriterClosed):
         return
     key = (detail.writer, detail.at)
@@ -185,7 +185,7 @@ def prune(state: SecondState, operation: Prune) -> None:
     """Apply PRUNE: note writers that have changed, close those silent for long, and later forget these."""
     floor = max(state.floor_ms, operation.floor_ms)
     state.floor_ms = floor
-    # the writers of a side that has moved here count at its first address
+    # the writers of a side that has moved here are counted at its first address
     speaking = {writer for side in state.living.values() if not side.generation for writer in side.voices}
     for writer, counters in state.accepted.items():
         born = minted_ms(writer)

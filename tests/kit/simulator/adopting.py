@@ -60,7 +60,7 @@ class AdoptionRun:
         address = process.world.choices.pick(wanted)
         place = next(place for place in process.world.places if place.address == address)
         try:
-            hands = machine.hear(process.mailboxes.state_of(place))
+            hands = machine.read(process.mailboxes.state_of(place))
         except SessionTakenOver:
             self._machine = None
             return True
@@ -92,7 +92,7 @@ class AdoptionRun:
 
 
 def check_adopted(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """Check that no message of earlier writers is received behind the successor's first message."""
+    """Check that no message of earlier writers is received after the successor's first message."""
     for session in world.sessions:
         adoption = session.mailboxes.adoption
         for conversation in sorted(adoption.open) if adoption is not None else ():
@@ -101,4 +101,4 @@ def check_adopted(world: World, references: Mapping[Address, SecondFold]) -> Ite
                 for heard in side.heard[side.brought :]:
                     spoken |= heard.writer in session.session.ids
                     if spoken and adoption is not None and heard.writer in adoption.before:
-                        yield f"I20: {conversation.hex()} received {heard.body!r} behind what a successor has said"
+                        yield f"I20: {conversation.hex()} received {heard.body!r} after what a successor has said"

@@ -44,7 +44,7 @@ def look(process: OwnerProcess, owner: Owner) -> None:
     altered = world.history.altered.items()
     elsewhere = {service: queue for service, queue in altered if f"q{queue}" != place.address.topic}
     places = {service: partial(_place_in, world, queue) for service, queue in elsewhere.items()}
-    owner.staging.altering.look(places, {**owner.fold.state.moves.arrivals})
+    owner.staging.altering.find(places, {**owner.fold.state.moves.arrivals})
 
 
 def _place_in(world: World, queue: int, group: bytes) -> Address:

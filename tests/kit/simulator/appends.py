@@ -97,7 +97,7 @@ class Snapshots:
         self._state = b""
         """Digest of the state when the snapshot began."""
         self._whole = sha256()
-        """Digest of the state and of the recent records behind it."""
+        """Digest of the state and of the recent records after it."""
 
     def watch(self, owner: Owner) -> None:
         """Note the state at the beginning of each snapshot, and the snapshot from which the owner recovered."""

@@ -15,7 +15,7 @@ from konverse.dialog.batch.driver import (
     Effect,
     Put,
     Unclear,
-    look,
+    observe,
 )
 from konverse.dialog.batch.task import Report
 from konverse.schemas.wire.batches import ABANDONED, decode_winners
@@ -129,7 +129,7 @@ class Query:
                 place.fail(f"I15: {place.name}: rows of batches {batches} of one query wait")
 
     def settle_down(self) -> None:
-        """Without faults: run drivers and tasks until all wait. Drivers that stand still go on when it is over."""
+        """Without faults: run drivers and tasks until all wait. Paused drivers go on when it is over."""
         self.stir()
         for _ in range(CALM_STEPS_MAX):
             for task in [task for task in self.tasks if not task.over]:
@@ -174,7 +174,7 @@ class DriverProcess:
         self.asleep_until = 0
         self.dead = False
         self.paused = False
-        """It stands still since its BATCH has left, while other drivers may decide further batches."""
+        """It is paused since its BATCH has left, while other drivers may decide further batches."""
         homes, targets = (tuple(place.address for place in places) for places in (query.homes, query.targets))
         self.driver = Driver(query.id, world.identifier(b"run"), query.judge.address, homes, targets)
         self.next = query.checkpoint
@@ -266,7 +266,7 @@ class DriverProcess:
         """Look at the judgement, as a follower of the transmission partition does."""
         judge, driver = self.query.judge, self.driver
         judge.follow(judge.journal.end)
-        self._do(driver.step(look(judge.shadow.state, driver.query, driver.run, driver.places)))
+        self._do(driver.step(observe(judge.shadow.state, driver.query, driver.run, driver.places)))
 
     def _note(self) -> None:
         assert self._done is not None
@@ -320,7 +320,7 @@ class DriverProcess:
         happened("batch decided by another", not effect.ours)
 
     def _report(self, batch: int) -> None:
-        """Report the winning rows as done: later calls must come behind them."""
+        """Report the winning rows as done: later calls must come after them."""
         query, calls = self.query, self.world.history.calls
         bodies: dict[bytes, list[bytes]] = {}
         for place in query.targets:

@@ -202,7 +202,7 @@ def _unattended(world: World) -> set[bytes]:
     return (
         {plan.dialog.conversation for session in lost for plan in session.all_plans}
         | of_queries
-        | {*world.history.begun_again}
+        | world.history.begun_again
     )
 
 
@@ -329,7 +329,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
             if ahead:
                 heard = {one.body for one in side.heard}
                 plan.sent = [body for body in plan.sent if body in heard]
-            if not (plan.redirected or history.begun_again.get(plan.dialog.conversation)):
+            if not (plan.redirected or plan.dialog.conversation in history.begun_again):
                 yield from check_order(plan, side, references, shut_out=session.shut_out)
 
 
@@ -356,7 +356,7 @@ def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], p
 
 
 def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """Check that a session which lived to its end, and was not shut out, left no endpoint behind."""
+    """Check that a session which lived to its end, and was not shut out, left no endpoint."""
     for session in world.sessions:
         if session.dead or session.shut_out:
             continue
@@ -369,7 +369,7 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             if conversation in world.history.begun_again or any(
                 (int(Role.INITIATOR), conversation) in reference.cleanups.cut_off for reference in references.values()
             ):
-                continue  # it began anew, or its END found no endpoint
+                continue  # another session has begun it as well, or its END found no endpoint
             for address, reference in references.items():
                 for role in Role:
                     if (int(role), conversation) in reference.living:

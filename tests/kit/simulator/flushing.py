@@ -136,7 +136,7 @@ class Settling:
 
 
 def check_reported(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """Check that reported messages stand before all later calls on the same side, by any process."""
+    """Check that reported messages come before all later calls on the same side, by any process."""
     calls = world.history.calls
     later: dict[bytes, list[tuple[bytes, Call]]] = {}
     for (conversation, body), call in calls.sent.items():
@@ -174,14 +174,14 @@ def _stays(world: World, reported: Reported, body: bytes) -> bool:
 def _note(world: World, way: Way, since: Iterable[Way]) -> None:
     since = {*since}
     happened = world.sometimes.happened
-    happened("handler sent behind a flush", way not in (Way.BATCH, Way.HANDLER) and Way.HANDLER in since)
-    happened("session sent behind a handler", way is Way.HANDLER and Way.SESSION in since)
-    happened("successor sent behind a flush", Way.SUCCESSOR in since)
-    happened("handler sent behind a batch", way is Way.BATCH and Way.HANDLER in since)
+    happened("handler sent after a flush", way not in (Way.BATCH, Way.HANDLER) and Way.HANDLER in since)
+    happened("session sent after a handler", way is Way.HANDLER and Way.SESSION in since)
+    happened("successor sent after a flush", Way.SUCCESSOR in since)
+    happened("handler sent after a batch", way is Way.BATCH and Way.HANDLER in since)
 
 
 def _behind_an_end(world: World, calls: Calls) -> Iterator[str]:
-    """Check that a later END stands in the log behind the messages reported before it."""
+    """Check that a later END is in the log after the messages reported before it."""
     for place in world.places:
         bodies, ends = _first(world, place.address)
         for reported in calls.reported:
@@ -203,8 +203,8 @@ def _behind_an_end(world: World, calls: Calls) -> Iterator[str]:
 def _first(world: World, address: Address) -> tuple[dict[tuple[bytes, bytes], int], dict[bytes, int]]:
     """Offsets of the first record with each body on its conversation, and of the first END of each initiator.
 
-    A message that was redirected in vain arrives on another conversation, by a redirect of the session to which it had
-    come back.
+    A message that was redirected without effect arrives on another conversation, by a redirect of the session to which
+    it had come back.
     """
     bodies: dict[tuple[bytes, bytes], int] = {}
     ends: dict[bytes, int] = {}

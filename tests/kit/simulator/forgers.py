@@ -113,7 +113,7 @@ def check_forgeries(world: World, references: Mapping[Address, SecondFold]) -> I
     """Check that records acknowledged to sessions were taken, and that no forged message was received twice."""
     if not world.forgers.struck:
         if any(reference.tally["forged"] for reference in references.values()):
-            yield "I23: records are called contested that nobody has forged"
+            yield "I23: records are called contested that were never forged"
         return
     heard = (one for reference in references.values() for side in reference.sides for one in side.heard[side.brought :])
     for body, times in Counter(one.body for one in heard if one.body.startswith(b"forged")).items():
@@ -140,4 +140,4 @@ def _count(world: World, references: Mapping[Address, SecondFold]) -> None:
                 states = [place.shadow.state for place in world.places]
                 told = [notice for home in states for notice in forgeries_told(home, [writer], [reference.address])]
                 world.sometimes.happened("told of a forgery", len(told))
-                world.sometimes.happened("forged behind a close", verdict in ("closed", "bounced WRITER_CLOSED"))
+                world.sometimes.happened("forged after a close", verdict in ("closed", "bounced WRITER_CLOSED"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import BounceId
@@ -12,9 +12,6 @@ from .flushing import Calls
 from .handlers import Work
 from .kafka import Payload
 from .transacting import Tried
-
-if TYPE_CHECKING:
-    from .sending import SessionProcess
 
 
 class Told(NamedTuple):
@@ -48,12 +45,8 @@ class History:
     """Writers whose id is so far ahead of time that their records may be refused."""
     begun: set[bytes] = field(default_factory=set)
     """Conversations that handlers began, whether or not the commit counted."""
-    begun_again: dict[bytes, int] = field(default_factory=dict)
-    """Conversation begun again after its session ended it, or while it lived → how often it was begun anew."""
-    intruders: dict[bytes, list[SessionProcess]] = field(default_factory=dict)
-    """Conversation that sessions of other processes began anew while it lived → those."""
-    sent_anew: set[bytes] = field(default_factory=set)
-    """Bodies sent on dialogs that were begun anew."""
+    begun_again: set[bytes] = field(default_factory=set)
+    """Conversations begun by another session as well, while they lived or after their session ended them."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its index is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

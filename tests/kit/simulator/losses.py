@@ -95,7 +95,7 @@ def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Find
 
 
 def check_losses(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """Check the promises that hold in spite of lost data: order, single receipt, and true reports behind a hole."""
+    """Check the promises that hold in spite of lost data: order, single receipt, and true reports after a hole."""
     yield from _received_once(world, references)
     for place in world.places:
         yield from _heard_on(world, place, references[place.address])
@@ -109,11 +109,18 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
         left = writer in world.history.skewed or writer in reference.forgotten
         if address != place.address or left or untrusted(reference, writer) is not None:
             continue
-        # the heir repeats records behind the closing; one answer tells that
+        # the heir repeats records after the closing; one answer says so
         heard_up_to = min(acknowledged, reference.closed.get(writer, acknowledged))
-        for counter in sorted(there.get(writer, ())):
+        # where holes were merged it is not known which of their records were answered, so late ones are not
+        merged = {
+            counter
+            for gap in reference.losses.missed.get(writer, ())
+            if gap.unanswered is None
+            for counter in gap.counters
+        }
+        for counter in sorted(there.get(writer, set()) - merged):
             if counter < heard_up_to and (writer, counter) not in reference.verdicts:
-                yield f"I6: {place.name}: record {counter} of {writer.hex()} stands behind a hole and nobody judged it"
+                yield f"I6: {place.name}: record {counter} of {writer.hex()} comes after a hole and was not judged"
     for side in reference.sides:
         told: dict[tuple[bytes, tuple[object, ...]], list[int]] = {}
         for one in side.heard[side.brought :]:

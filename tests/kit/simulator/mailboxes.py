@@ -34,7 +34,7 @@ DIALOGS_MAX: Final = 12
 """A session with fewer dialogs may begin another one for bounced messages."""
 
 STILL: Final = 700
-"""Rate of pausing behind a REDIRECT."""
+"""Rate of pausing after a REDIRECT."""
 
 TO_MOVED: Final = 800
 """Rate of redirecting to a dialog that has moved, when there is one."""
@@ -236,7 +236,7 @@ class Mailboxes:
         home = self._place(dialog.begin.home)
         unsent = [one for one in process.session.redirecting if one.begin.home == home.address and not one.sent]
         state = self.state_of(home)
-        process.hand(process.session.home_says(state))
+        process.hand(process.session.read_home(state))
         behind = home.shadow.state.ingest_to < state.ingest_to  # the logs do not say yet what the owner knows
         for one in unsent:
             endpoint = state.endpoint(Role.INITIATOR, one.conversation)

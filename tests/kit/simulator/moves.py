@@ -176,11 +176,11 @@ def check_place(place: Place, state: Partition, reference: SecondFold) -> Iterat
 
 
 def check_moves(world: World, references: References) -> Iterator[str]:
-    """Check that a moved side stays one side: each part begins where the previous ended, and nothing is left behind."""
+    """Check that a moved side stays one side: each part begins where the previous ended, and nothing is left over."""
     keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.moves.left)
     living = {key for reference in references.values() for key in reference.living}
     forgotten = any(reference.floor_ms for reference in references.values())
-    once_more = {one for one, anew in world.history.begun_again.items() if anew or forgotten}
+    once_more = world.history.begun_again if forgotten else set[bytes]()
     for key in [key for key in keys if key[1] not in once_more]:
         parts = lives(references, Role(key[0]), key[1])
         if [part.generation for part in parts] != list(range(len(parts))):

@@ -61,12 +61,12 @@ def check_transactions(world: World, references: dict[Address, SecondFold]) -> I
 
 
 def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Iterator[str]:
-    """Check that nothing sent on the dialogs behind a refused transaction was received."""
+    """Check that nothing sent on the dialogs after a refused transaction was received."""
     for plan, sent in tried.sent_before.items():
         side = whole(references, plan.dialog.target.address, Role.TARGET, plan.dialog.conversation)
         later = set(plan.sent[sent:])
         if side is not None and any(heard.body in later for heard in side.heard):
-            yield f"I20: {plan.dialog.conversation.hex()} received what was sent behind a refused transaction"
+            yield f"I20: {plan.dialog.conversation.hex()} received what was sent after a refused transaction"
 
 
 def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The view of a partition in Redis: rows behind the fence of protocol.md section 8. Only checks read it."""
+"""The view of a partition in Redis: rows guarded by the fence of protocol.md section 8. Only checks read it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ViewWriter:
         self.lost |= self.view.header is None or self.view.header[0] < claim_offset
 
     def tell(self) -> None:
-        """The owner is told to write the whole view. Waiting writes are stale."""
+        """The owner must write the whole view. Waiting writes are stale."""
         self.lost = False
         self.waiting.clear()
         self._sometimes.happened("view lost")

@@ -28,7 +28,7 @@ UNASKED: Final = Rejection(0)
 
 
 class Rejections:
-    """The judge of a run's owners (`konverse.dialog.state.partition.Judge`)."""
+    """The judge of a run's owners (`konverse.dialog.state.partition.AdmissionPolicy`)."""
 
     def __init__(self, world: World) -> None:
         self._world = world

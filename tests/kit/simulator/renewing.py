@@ -69,7 +69,7 @@ class Renewal:
     @property
     def due(self) -> Age:
         """The age of the session's id. The driver checks it before each call to the session."""
-        return self._process.session.look(self.now_ms)
+        return self._process.session.check_age(self.now_ms)
 
     def change(self, why: str) -> None:
         """Take a new id."""

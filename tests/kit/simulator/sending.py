@@ -132,7 +132,7 @@ class SessionProcess:
         transactions = self.session.transactions
         self.world.sometimes.happened("session crashed")
         self.world.sometimes.happened("session crashed in a transaction", bool(transactions.waiting))
-        self.world.sometimes.happened("session crashed behind a transaction", bool(transactions.flying))
+        self.world.sometimes.happened("session crashed after a transaction", bool(transactions.flying))
         self.renewal.keep_token()
         abandon(self._producer, self.world.choices)
         self.dead = True
@@ -208,13 +208,8 @@ class SessionProcess:
         plan = world.choices.pick([plan for plan in plans if not plan.left] or plans)
         failed = world.lively and world.choices.chance(world.swarm.failing)
         plan.over = True
-        try:
-            hands = self.session.end(plan.dialog, error_body(5, "enough") if failed else b"")
-        except ConversationEnded:
-            world.sometimes.happened("end of a former dialog")
-        else:
-            world.history.calls.end(plan.dialog.conversation, world.steps, Way.SESSION)
-            self.hand(hands)
+        world.history.calls.end(plan.dialog.conversation, world.steps, Way.SESSION)
+        self.hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
 
     def _hear_news(self) -> None:
         """Read the home's journal, as a follower does, for the peer's end."""
@@ -233,7 +228,7 @@ class SessionProcess:
         self.hand(self.session.close())
 
     def _is_over(self) -> bool:
-        """Another process took the session over: the application is told, and stops."""
+        """Another process took the session over: the application learns it, and stops."""
         if self.session.over and not self.closed:
             self.world.sometimes.happened("taken over")
             abandon(self._producer, self.world.choices)

@@ -48,7 +48,7 @@ class Swarm:
     view_interval_ms: int
     tiny_windows: bool
     low_numbers: bool
-    """The tables of encoded counters end at 63, so that the code behind them runs."""
+    """The tables of encoded counters end at 63, so that the code for larger counters runs."""
     # producers
     loose: int
     """Rate of processes whose producers leave disorder when they fail."""
@@ -182,7 +182,7 @@ LOSSY: Final = frozenset({"losses", "followers", "moves"})
 """Areas of runs that lose data. Their other promises must be simple."""
 
 ABSENT: Final = {"short_memory": False, "small_mailboxes": False, "hours": HOURS[0]}
-"""Values other than 0 that stand for an absent area."""
+"""Values other than 0 that mean an absent area."""
 
 
 def draw(choices: Choices) -> Swarm:

@@ -70,6 +70,6 @@ def left(place: Place) -> list[SnapshotEnd]:
 
 
 def usable(place: Place) -> int:
-    """Number of snapshots from which an owner could recover: the logs behind them are there."""
+    """Number of snapshots from which an owner could recover: the logs after them are there."""
     journal, data = place.journal.start, place.data.start
     return len({end.snapshot for end in left(place) if end.offset + 1 >= journal and end.ingest_to >= data})

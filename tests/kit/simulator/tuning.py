@@ -1,4 +1,4 @@
-"""Tiny limits for the product, so that short runs reach the code behind them. Undone after each run."""
+"""Tiny limits for the product, so that short runs reach the code for full tables. Undone after each run."""
 
 from __future__ import annotations
 

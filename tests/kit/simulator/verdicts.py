@@ -91,10 +91,10 @@ def _in_order(references: References, writers: list[bytes], plan: Plan) -> Itera
 
 
 def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
-    """Check that no message overtakes FIRST, from any sender: only messages behind an end find no endpoint."""
+    """Check that no message overtakes FIRST, from any sender: only messages after an end find no endpoint."""
     conversation = plan.dialog.conversation
     if any((role, conversation) in one.cleanups.cut_off for one in references.values() for role in (0, 1)):
-        return  # messages behind its cleanup found no endpoint
+        return  # messages after its cleanup found no endpoint
     target = references[plan.dialog.begin.target]
     begun = whole(references, plan.dialog.begin.home, Role.INITIATOR, conversation)
     said = [

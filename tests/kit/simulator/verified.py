@@ -77,13 +77,13 @@ def _since(world: World, owners: set[bytes]) -> Iterator[Finding]:
 
 
 def _left(world: World, owners: set[bytes]) -> Iterator[Finding]:
-    """Check that truncation has left a snapshot and everything behind it."""
+    """Check that truncation has left a snapshot and everything after it."""
     verdicts = []
     for place in world.places:
         snapshots = [record for record in place.snapshots.records if record.offset >= place.snapshots.start]
         start = beginning(starts(snapshots, place.verified().identity), place.journal.start, place.data.start)
         if start is None and (place.journal.start or place.data.start) and place not in world.losses.struck:
-            yield Finding("cut", place.name, "no snapshot is left behind which everything is there")
+            yield Finding("cut", place.name, "no snapshot is left after which everything is there")
         verdicts.append(_judge(place, start, owners))
     yield from findings(verdicts)
 

@@ -298,7 +298,7 @@ class World:
         place = self._journals.get(log.name)
         if place is None:
             return
-        decision = place.judge.hear(record).decision
+        decision = place.judge.judge(record).decision
         counts = place.judge.judged[-1].counts
         happened, late = self.sometimes.happened, self.kafka.delivering
         if counts and isinstance(decision, Claim | Commit):

@@ -22,7 +22,7 @@ QUEUE = Queue("Orders", "orders", "queue", 4, b"i" * 16, b"d" * 16, b"j" * 16)
 def handle(_transaction: konverse.Transaction) -> None: ...
 
 
-def test_the_decorated_function_stays_what_it_is_and_is_listed_with_its_clauses() -> None:
+def test_a_decorated_function_is_unchanged_and_listed_with_its_clauses() -> None:
     app = konverse.App("kafka://127.0.0.1:1")  # no server listens there
     assert app.activate("Orders", max_readers=3, batch=7, max_messages=2)(handle) is handle
     (activation,) = app.activations
@@ -72,7 +72,7 @@ def wrapped(*arguments: Any, **options: Any) -> None: ...
     [Service().answer, Service(), wrapped, functools.partial(with_connection, connection="orders.db"), print_it],
     ids=["a method", "an object", "a wrapper", "what else it needs was given", "a built-in"],
 )
-def test_whatever_can_be_called_with_a_transaction_may_answer(handler: Any) -> None:
+def test_any_callable_that_accepts_a_transaction_can_be_a_handler(handler: Any) -> None:
     konverse.App().activate("Orders")(handler)
 
 
@@ -84,7 +84,7 @@ def in_parts(transaction: konverse.Transaction) -> Any:
 
 
 @pytest.mark.parametrize("handler", [later, in_parts, "answer"])
-def test_what_would_do_nothing_when_it_is_called_is_refused(handler: Any) -> None:
+def test_an_async_generator_or_uncallable_handler_is_refused(handler: Any) -> None:
     with pytest.raises(InvalidProcedure):
         konverse.App().activate("Orders")(handler)
 
@@ -108,10 +108,10 @@ def test_processes_are_no_more_than_partitions_and_threads_no_more_than_a_proces
         ("no_such_module:app", "No module named 'no_such_module'.*PYTHONPATH"),
         ("broken_shop:app", "ZeroDivisionError"),
         ("good_shop:ap", "did you mean 'app'.*it has app"),
-        ("good_shop:handle", "is no konverse.App"),
+        ("good_shop:handle", "is not a konverse.App"),
     ],
 )
-def test_an_application_that_is_not_there_is_said_with_what_is(
+def test_the_error_for_an_application_that_cannot_be_loaded_names_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -123,7 +123,7 @@ def test_an_application_that_is_not_there_is_said_with_what_is(
         load(name)
 
 
-def test_a_line_of_the_log_is_json_with_what_it_is_about() -> None:
+def test_a_log_record_is_formatted_as_json_with_its_fields() -> None:
     record = logging.LogRecord("konverse.reader", logging.ERROR, "x.py", 1, "failed %d", (7,), None)
     setattr(record, FIELDS, {"queue": "Orders", "attempt": 2})
     line = json.loads(JsonLines().format(record))
@@ -200,7 +200,7 @@ for _ in range(100_000):
         ({"created": float("inf")}, {"message": "sold", "at": "inf"}),
     ],
 )
-def test_whatever_a_record_holds_becomes_a_line_of_json(given: dict[str, Any], written: dict[str, Any]) -> None:
+def test_every_log_record_becomes_one_line_of_json(given: dict[str, Any], written: dict[str, Any]) -> None:
     def no_json(constant: str) -> None:
         pytest.fail(f"{constant} is no JSON")
 

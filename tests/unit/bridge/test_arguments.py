@@ -35,7 +35,7 @@ def create(sent_by: SentByClause, group: UUID | None = None) -> None:
         ("//sales/Order", "give a mapping or a sequence of pairs, not '//sales/Order'"),
         (5, "give a mapping or a sequence of pairs, not 5"),
         (["//sales/Order"], "give a pair, not '//sales/Order'"),
-        ({"//sales/Order": 1}, "give a text or a value of type SentBy, not 1"),
+        ({"//sales/Order": 1}, "give a str or a value of type SentBy, not 1"),
     ],
 )
 def test_all_that_an_argument_may_be_is_named(given: Any, text: str) -> None:

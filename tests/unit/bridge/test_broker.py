@@ -79,12 +79,13 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
 
     driver.give_back = give_back
     driver._standby = None
-    for name in ("_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"):
+    parts = ["_outputs", "_snapshots", "_appender", "_truncation", "groups", "_reading", "_view"]
+    for name in parts:
         setattr(driver, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
     with pytest.raises(RuntimeError):
         driver.close()
     assert {"partition 0", "partition 1"} <= set(closed)
-    assert closed[2:] == ["_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"]
+    assert closed[2:] == parts
 
 
 def test_readers_and_close_do_not_wait_for_an_id_of_the_session_that_kafka_does_not_give() -> None:

@@ -18,7 +18,7 @@ from konverse.schemas.identifiers import Role
 KIND, CONTRACT = "//sales/Order", "//sales/Ordering"
 
 
-def test_what_was_looked_up_before_a_change_does_not_count_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_from_before_a_catalog_change_is_not_reused_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka: Any = None
     catalog = Catalog(kafka, "default", "sales")
     monkeypatch.setattr(catalog, "refresh", lambda: None)
@@ -65,7 +65,7 @@ def test_a_record_with_the_header_of_data_is_no_change(monkeypatch: pytest.Monke
     assert catalog.dropped_queue("Orders") == queue
 
 
-def test_what_is_known_is_told_while_kafka_is_asked_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_catalog_lookups_do_not_wait_for_a_refresh_that_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread that sends a reader's outputs looks their topics up; it must never wait for Kafka."""
     kafka: Any = None
     catalog = Catalog(kafka, "default", "sales")

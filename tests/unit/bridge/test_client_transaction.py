@@ -58,7 +58,9 @@ def test_an_end_and_a_timer_are_refused_as_a_send_is_where_a_topic_is_gone() -> 
     assert dialog.waiting_end is None
 
 
-def test_an_end_of_what_the_peer_has_ended_says_nothing_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_after_the_peer_has_ended_succeeds_although_the_peer_topic_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     session = Session(identifier("session"))
     dialog, _ = session.begin(identifier("a"), begin_block())
     session.ended_by_peer(dialog.conversation)

@@ -31,7 +31,7 @@ app()
 
 
 @pytest.mark.parametrize("how", ["json", "table"])
-def test_whoever_stops_reading_does_not_make_it_say_refuted(how: str) -> None:
+def test_a_closed_output_pipe_does_not_make_a_command_report_refuted(how: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "spam", how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as command:
@@ -45,7 +45,7 @@ def test_whoever_stops_reading_does_not_make_it_say_refuted(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["json", "table"])
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
-def test_what_the_encoding_of_the_terminal_lacks_is_printed_as_an_escape(how: str, encoding: str) -> None:
+def test_characters_missing_from_the_terminal_encoding_are_printed_as_escapes(how: str, encoding: str) -> None:
     program = PROGRAM.replace("range(200)", "range(1)").replace('"x" * 80', '"Größe \\u5927 \\ud800"')
     command = subprocess.run(
         [sys.executable, "-c", program, "spam", how],
@@ -78,7 +78,7 @@ def test_a_full_disk_under_standard_error_too_is_another_failure(arguments: list
     assert command.returncode == 7
 
 
-def test_help_that_nobody_reads_does_not_say_refuted() -> None:
+def test_help_written_to_a_closed_pipe_exits_with_code_141() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     command = subprocess.run(
@@ -97,7 +97,7 @@ def test_help_that_nobody_reads_does_not_say_refuted() -> None:
     ],
     ids=" ".join,
 )
-def test_a_question_that_nobody_can_answer_is_wrong_usage(arguments: list[str]) -> None:
+def test_a_confirmation_without_a_terminal_is_a_usage_error(arguments: list[str]) -> None:
     refused = CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments)
     assert refused.exit_code == 2
     assert "there is no terminal to ask for confirmation: add --yes" in refused.stderr
@@ -108,7 +108,7 @@ def test_a_question_that_nobody_can_answer_is_wrong_usage(arguments: list[str]) 
 )
 def test_a_declined_question_is_done_and_an_interrupted_one_is_interrupted(typed: bytes, code: int, last: str) -> None:
     program = """
-from konverse.bridge.cli.asking import confirmed
+from konverse.bridge.cli.confirmation import confirmed
 from konverse.bridge.cli.main import app
 
 @app.command("ask")

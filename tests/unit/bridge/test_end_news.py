@@ -108,7 +108,7 @@ def finish(world: World) -> None:
 @pytest.mark.parametrize("code", [0, 5])
 @pytest.mark.parametrize("way", [send_directly, send_in_a_transaction, commit_a_transaction, finish])
 @pytest.mark.parametrize("heard", ["while it leads", "before it led"])
-def test_a_send_behind_an_end_that_stands_in_the_queue_is_refused(
+def test_a_send_after_an_end_in_the_queue_is_refused(
     world: World, way: Callable[[World], None], code: int, heard: str
 ) -> None:
     news = EndNews(lambda: cast("Any", world))
@@ -146,21 +146,21 @@ def test_the_end_of_a_dialog_before_says_nothing_of_the_one_that_has_its_id_now(
     assert world.dialog.open
 
 
-def test_the_end_of_a_target_tells_the_sender_of_initiators_nothing(world: World) -> None:
+def test_the_end_of_a_target_side_does_not_end_the_dialog_of_the_session(world: World) -> None:
     EndNews(lambda: cast("Any", world)).follow(world.pair.target.state)
     world.pair.end_call(CONVERSATION)
     world.pair.home.deliver(world.pair.target)
     assert world.dialog.open
 
 
-def test_a_broker_that_sends_nothing_has_nobody_to_tell(world: World) -> None:
+def test_end_news_without_a_sender_is_ignored(world: World) -> None:
     EndNews(lambda: None).follow(world.home)
     world.peer_ends(5)
 
 
 @pytest.mark.parametrize("leads_before", [True, False], ids=["while it leads", "before it led"])
 @pytest.mark.parametrize("closed", [True, False], ids=["somebody has closed it", "nobody has"])
-def test_the_home_tells_a_session_that_its_id_is_not_heard_any_more(
+def test_a_session_is_marked_for_a_new_id_only_when_its_home_reports_its_writer_as_closed(
     world: World, leads_before: bool, closed: bool
 ) -> None:
     news = EndNews(lambda: cast("Any", world))

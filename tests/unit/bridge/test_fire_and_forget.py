@@ -21,7 +21,7 @@ C = identifier("a conversation")
 
 @pytest.fixture(autouse=True)
 def _nobody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fire_and_forget, "_told", set())
+    monkeypatch.setattr(fire_and_forget, "_warned", set())
 
 
 def dialog(messages: int = 1, **changes: Any) -> SessionDialog:
@@ -48,7 +48,9 @@ def told(caplog: pytest.LogCaptureFixture, one: SessionDialog, *readers: Any, re
     return len(caplog.messages)
 
 
-def test_a_dialog_that_was_sent_on_is_told_of_when_nothing_came(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dialog_ended_without_any_received_message_is_warned_about_once_per_home_and_contract(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     assert told(caplog, dialog()) == 1
     assert "from service 'shop' to service 'store' under contract 'orders'" in caplog.messages[0]
     assert told(caplog, dialog()) == 1, "once for a way"
@@ -66,12 +68,12 @@ def test_ways_are_forgotten_when_there_are_too_many(
     assert len(caplog.messages) == 3
 
 
-def test_nothing_is_said_where_nothing_was_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_logged_when_nothing_was_sent(caplog: pytest.LogCaptureFixture) -> None:
     assert told(caplog, dialog(messages=0)) == 0
     assert told(caplog, dialog(messages=0), sends=True) == 1
 
 
-def test_nothing_is_said_of_a_dialog_that_was_ended_before(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_logged_for_a_dialog_that_has_already_ended(caplog: pytest.LogCaptureFixture) -> None:
     session = Session(b"w" * 16)
     ours, theirs = (session.begin(identifier(name), begin_block())[0] for name in ("ours", "theirs"))
     for begun in (ours, theirs):
@@ -93,7 +95,7 @@ def test_a_reader_of_its_home_says_whether_something_came(caplog: pytest.LogCapt
     assert told(caplog, dialog(), reader_of(pair.home)) == 1
 
 
-def test_in_doubt_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_logged_when_a_reply_may_have_been_received(caplog: pytest.LogCaptureFixture) -> None:
     assert told(caplog, dialog(), reader_of(None)) == 0, "its partition is another process's"
     assert told(caplog, dialog(), read="replies") == 0, "a reader that was closed may have received something"
     assert told(caplog, dialog(), reader_of(Side("orders"), "orders"), read="orders") == 1

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from konverse.bridge.reader import reader as module
-from konverse.bridge.reader.passed_over import PassedOver
 from konverse.bridge.reader.reader import WAIT_S, Reader
+from konverse.bridge.reader.skipped_transactions import SkippedTransactions
 from konverse.bridge.runtime.settings import ReaderOptions
 
 ROUNDING_S = 1e-9
@@ -43,8 +43,8 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
     reader.options = ReaderOptions(timeout=timeout)
     reader._lock, reader._pumping = threading.RLock(), threading.Lock()
     reader._closed = reader._stopping = False
-    reader._advance_at, reader._plenty = 0.0, 1
-    reader._passed = PassedOver("Orders")
+    reader._advance_at, reader._unread_max = 0.0, 1
+    reader._skipped = SkippedTransactions("Orders")
     reader._driver = SimpleNamespace(
         owners={},
         settled=True,
@@ -64,7 +64,7 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
         maintain=lambda: None,
         poll_when_due=lambda: False,
         fetch=queue.fetch,
-        rests=True,
+        may_be_idle=True,
         waiting=False,
         lost=0,
     )

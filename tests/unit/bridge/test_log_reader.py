@@ -77,7 +77,7 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client], sta
     return LogReader(kafka)
 
 
-def test_a_client_that_goes_on_and_on_without_a_record_is_given_up() -> None:
+def test_a_read_whose_fetches_all_fail_raises_kafka_unavailable() -> None:
     with pytest.raises(KafkaUnavailable, match=r"at offset 0 for 0\.1 s, and its log ends at 9: .*message format"):
         list(reader_with(Grumbler, 0.1, []).read("topic", 0, 0, 9))
 
@@ -102,7 +102,7 @@ class Slow(Client):
         return Message(topic="topic", partition=0, offset=self.at - 1, value=b"")
 
 
-def test_whoever_takes_long_with_what_was_read_reads_on() -> None:
+def test_slow_processing_between_batches_does_not_end_a_read() -> None:
     read = []
     for messages, _ in reader_with(Slow, 0.05, []).read("topic", 0, 0, 3):
         read += [message.offset() for message in messages]

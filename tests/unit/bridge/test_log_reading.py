@@ -38,7 +38,7 @@ class Reader:
 @pytest.fixture(autouse=True)
 def _reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reading, "LogReader", Reader)
-    monkeypatch.setattr(log_reading, "ASKED_EVERY_S", 0)
+    monkeypatch.setattr(log_reading, "END_ASKED_EVERY_S", 0)
 
 
 def reading(*ends: tuple[int, int] | None) -> QueueLogs:

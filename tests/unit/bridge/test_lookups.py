@@ -8,6 +8,7 @@ import pytest
 
 from konverse.bridge.catalog.catalog import ROUTED_FRESH_EVERY_S, Catalog
 from konverse.bridge.catalog.lookups import bound, lookup_of
+from konverse.bridge.catalog.network import Network
 from konverse.routing.classifiers import json_path
 from konverse.schemas.catalog.objects import Change, MessageType, Service, Validation, encode_change
 from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange
@@ -25,6 +26,8 @@ class Reading:
         self.unread: list[tuple[str, Any]] = []
         self.now_s = 0.0
         self._offset = 0
+        self.network = Network(kafka, self.catalog)
+        self.catalog._log.topic_id = bytes(16)
         monkeypatch.setattr(self.catalog, "refresh", self._refresh)
 
     def _refresh(self) -> None:
@@ -33,6 +36,7 @@ class Reading:
             data = encode_change(Change(self._offset, "sales", kind, value.name, value))
             self.catalog._fold(self._offset, data)
             self._offset += 1
+        self.catalog._position = self._offset
         self.unread.clear()
 
 
@@ -41,8 +45,8 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
     return Reading(monkeypatch)
 
 
-def test_names_that_nobody_has_are_read_for_now_and_then(reading: Reading) -> None:
-    lookup = lookup_of(reading.catalog, lambda: reading.now_s)
+def test_unknown_names_cause_one_catalog_read_per_interval(reading: Reading) -> None:
+    lookup = lookup_of(reading.network, lambda: reading.now_s)
     assert [lookup.has_service(f"//{number}") for number in range(100)] == [False] * 100
     assert reading.reads == 1
     reading.unread.append(("service", Service("//s", "S")))
@@ -53,7 +57,7 @@ def test_names_that_nobody_has_are_read_for_now_and_then(reading: Reading) -> No
 
 
 def test_a_table_is_the_one_that_changes_have_made_of_it(reading: Reading) -> None:
-    lookup = lookup_of(reading.catalog)
+    lookup = lookup_of(reading.network)
     with pytest.raises(RoutingTableNotFound):
         lookup.routing_table("Regions")
     made = TableChange.of("Regions", {"n": Target("//n")}, creates=True)
@@ -69,7 +73,7 @@ def test_a_message_type_has_the_schema_that_its_validation_is_by(reading: Readin
         ("message type", MessageType("Avro", Validation.AVRO, schema='"string"')),
         ("message type", MessageType("JSON", Validation.JSON_SCHEMA, schema="{}")),
     ]
-    lookup = lookup_of(reading.catalog)
+    lookup = lookup_of(reading.network)
     assert [lookup.avro_schema(name) for name in ("Avro", "JSON", "Nothing")] == ['"string"', "", ""]
 
 
@@ -80,7 +84,7 @@ def test_functions_of_the_user_are_left_as_they_are(reading: Reading, monkeypatc
     def classify(_message: object) -> str:
         return "//n"
 
-    assert bound(reading.catalog, classify) is classify
+    assert bound(reading.network, classify) is classify
     assert kept == []
-    assert bound(reading.catalog, json_path("$")).described() == json_path("$").described()
+    assert bound(reading.network, json_path("$")).described() == json_path("$").described()
     assert kept == [ROUTED_FRESH_EVERY_S]

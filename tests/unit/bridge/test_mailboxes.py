@@ -66,9 +66,7 @@ def asking(mailboxes: Mailboxes, address: Address) -> tuple[threading.Thread, li
     return thread, found
 
 
-def test_a_home_that_does_not_answer_keeps_those_who_ask_others_waiting_for_nothing(
-    kafka: Kafka, mailboxes: Mailboxes
-) -> None:
+def test_a_home_that_does_not_answer_does_not_delay_callers_of_other_homes(kafka: Kafka, mailboxes: Mailboxes) -> None:
     slow, answer = asking(mailboxes, SLOW)
     assert kafka.asked.wait(DEADLINE_S)
     fast, other = asking(mailboxes, FAST)
@@ -80,7 +78,7 @@ def test_a_home_that_does_not_answer_keeps_those_who_ask_others_waiting_for_noth
     assert answer == [SLOW]
 
 
-def test_whoever_asks_waits_as_long_as_he_said_and_the_home_is_read_on(
+def test_a_question_times_out_as_requested_while_its_home_is_still_read(
     kafka: Kafka, mailboxes: Mailboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ANSWER_S_MIN", 0.0)
@@ -94,7 +92,9 @@ def test_whoever_asks_waits_as_long_as_he_said_and_the_home_is_read_on(
     assert len(called) <= 1, "a question that nobody awaits any more is not asked"
 
 
-def test_what_is_asked_while_a_home_is_read_is_answered_by_a_later_reading(kafka: Kafka, mailboxes: Mailboxes) -> None:
+def test_a_question_asked_during_a_read_of_its_home_is_answered_by_a_later_read(
+    kafka: Kafka, mailboxes: Mailboxes
+) -> None:
     """The answer includes everything in the journal at the time of the question."""
     first, _ = asking(mailboxes, SLOW)
     assert kafka.asked.wait(DEADLINE_S)
@@ -107,7 +107,7 @@ def test_what_is_asked_while_a_home_is_read_is_answered_by_a_later_reading(kafka
     assert kafka.reads == [SLOW, SLOW]
 
 
-def test_news_of_what_was_redirected_comes_from_each_home_when_it_answers(kafka: Kafka, mailboxes: Mailboxes) -> None:
+def test_redirection_news_from_a_fast_home_does_not_wait_for_a_slow_home(kafka: Kafka, mailboxes: Mailboxes) -> None:
     heard, news = [], threading.Event()
 
     def hear(_news: Any) -> None:

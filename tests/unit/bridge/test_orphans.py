@@ -18,7 +18,7 @@ def test_a_journal_that_moves_has_an_owner() -> None:
     assert all(stillness.see({0: second // 9}, second) == [] for second in range(1, 100))
 
 
-def test_while_nothing_is_seen_nobody_is_dead() -> None:
+def test_time_without_observations_does_not_count_towards_the_death_of_an_owner() -> None:
     """Kafka may have been away, so that the owner could not write either."""
     stillness = Stillness(10)
     assert [stillness.see({0: 5}, second) for second in (1, 3, 5, 7, 9)] == [[]] * 5

@@ -139,7 +139,7 @@ def test_without_an_answer_kafka_is_asked_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("identifier", [OTHER, NONE], ids=["made again", "deleted"])
-def test_what_is_in_another_topic_is_withheld_and_sent_again_when_the_topic_fits(
+def test_outputs_to_a_replaced_topic_are_withheld_and_resent_when_the_topic_matches_again(
     world: World, identifier: bytes | Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.identifier = identifier
@@ -156,14 +156,14 @@ def test_what_is_in_another_topic_is_withheld_and_sent_again_when_the_topic_fits
 
 
 @pytest.mark.parametrize("queue", [None, AGAIN], ids=["dropped", "dropped and created again"])
-def test_what_is_withheld_waits_no_longer_when_the_queue_was_dropped(world: World, queue: Queue | None) -> None:
+def test_withheld_outputs_stop_waiting_when_their_queue_is_dropped(world: World, queue: Queue | None) -> None:
     world.identifier = OTHER
     assert world.pump() == []
     world.queue = queue
     assert world.pump() == [Drained([ADDRESS])]
 
 
-def test_outputs_of_another_destination_go_on(world: World) -> None:
+def test_a_recreated_topic_does_not_stop_outputs_to_other_destinations(world: World) -> None:
     world.identifier = OTHER
     assert astray(world, RECEIPTS.address(0)) == [Drained([RECEIPTS.address(0)])]
     assert world.produced == 2
@@ -181,7 +181,7 @@ def astray(world: World, elsewhere: Address) -> list[Any]:
     [replace(ADDRESS, topic="payments"), replace(ADDRESS, topic="k.d.Gone"), replace(ADDRESS, partition=1)],
     ids=["of another application", "of a queue that was dropped", "of no such partition"],
 )
-def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
+def test_an_output_without_a_destination_queue_is_acknowledged_and_not_written(
     world: World, elsewhere: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Otherwise the partition would never finish, or a stranger could make its owner write to any topic."""
@@ -193,7 +193,7 @@ def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
     ]
 
 
-def test_what_goes_to_a_queue_that_was_just_created_waits_until_the_catalog_was_read(world: World) -> None:
+def test_an_output_to_a_new_queue_waits_until_the_catalog_is_read(world: World) -> None:
     world.get_known = None  # its creation is not known yet
     assert world.pump(1) == [ProducerReplaced(None)]
     assert world.produced == 0

@@ -16,7 +16,7 @@ def group_of(mark: bytes, key: bytes | None) -> bytes | None:
     return GROUP if mark == mark_of(GROUP) and key == b"customer" else None
 
 
-def test_a_key_is_found_by_what_came_back_before_its_conversation_was_over_whatever_came_later() -> None:
+def test_a_later_bounce_without_a_key_does_not_hide_the_key_of_an_earlier_bounce() -> None:
     home = Pair().home.state
     for number, key in enumerate([b"customer", None]):
         bounce = Bounce(identifier("dead"), number, address_of(), BounceReason.PEER_ENDED)
@@ -28,7 +28,7 @@ def test_a_key_is_found_by_what_came_back_before_its_conversation_was_over_whate
     assert set(marks) == {mark_of(GROUP)}
 
 
-def test_what_is_of_another_pool_is_left() -> None:
+def test_bounces_with_a_key_of_another_pool_are_not_taken_over() -> None:
     home = Pair().home.state
     bounce = Bounce(identifier("dead"), 0, address_of(), BounceReason.PEER_ENDED)
     home.mailbox.keep(Bounced(identifier("dead"), bounce, conversation_in(GROUP, bytes(16)), 0, "order", b"", b"other"))

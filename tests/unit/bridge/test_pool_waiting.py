@@ -42,7 +42,7 @@ class Kafka:
             wait_for_id=lambda: self.wait("id"),
             ended_by_peer=lambda _conversation: None,
         )
-        mailboxes: Any = SimpleNamespace(look=self._look)
+        mailboxes: Any = SimpleNamespace(read=self._look)
         self.context = PoolContext(self._begin, self._adopt, sender, mailboxes, dict, lambda _service: None, SOON_S)
 
     def _decide(self, news: Callable[[Any], object]) -> None:

@@ -84,7 +84,7 @@ class Owner:
         return []
 
 
-def test_what_a_dead_producer_answers_has_the_reason_that_it_gave_once() -> None:
+def test_fatal_and_purge_errors_of_a_dead_producer_have_its_original_reason() -> None:
     health = Health()
     assert health.cause(FATAL) is FATAL
     health.note_death(REASON)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from konverse.bridge.views.reading_state import reading_state
+from konverse.bridge.views.reading_state import describe_stuck, reading_state
 from konverse.dialog.fold.journal import JournalHead
 from tests.kit.builders import log_of
 
 NOW_MS = 1_800_000_000_000
 
 
-def test_a_partition_that_nobody_ever_owned_has_no_reader_and_no_since() -> None:
+def test_a_partition_that_never_had_an_owner_has_no_reader_and_no_since_timestamp() -> None:
     state = reading_state(JournalHead(log_of()), 3, NOW_MS, 60.0)
     assert (state.reader, state.silent, state.since, state.waiting) == (False, False, None, 3)
 
@@ -33,3 +33,19 @@ def test_an_owner_that_writes_is_a_reader_and_a_silent_one_is_none() -> None:
     state = reading_state(head, 0, NOW_MS, 60.0)
     assert (state.reader, state.silent) == (False, True)
     assert state.since == datetime.fromtimestamp(head.now_ms // 1000, UTC)
+
+
+def test_an_owner_that_leaves_old_data_unread_is_stuck_until_it_counts_as_dead() -> None:
+    head = JournalHead(log_of())
+    head.clean, head.now_ms = False, NOW_MS - 42_000
+    state = reading_state(head, 3, NOW_MS, 60.0)
+    assert not state.stuck, "all of the data may be new"
+    late = state._replace(overdue=3)
+    assert (late.reader, late.stuck) == (True, True)
+    assert describe_stuck(late) == (
+        "its owner has written nothing for 42 s, although 3 offsets wait: it is busy or dead, and counts as dead after "
+        "60 s"
+    )
+    assert not late._replace(silent_s=4.0).stuck, "it has written something meanwhile"
+    assert not late._replace(silent_s=61.0).stuck, "it is dead"
+    assert not late._replace(released=True).stuck

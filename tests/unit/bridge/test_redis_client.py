@@ -55,7 +55,7 @@ def test_an_absent_server_that_comes_back_with_all_that_was_written_is_not_claim
     assert len(caplog.messages) == 3
 
 
-def test_what_was_never_in_trouble_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_write_without_earlier_failures_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     WriteFailures(logging.getLogger("konverse.view"), "the view", "written").wrote()
     assert caplog.messages == []
 

@@ -55,7 +55,7 @@ def test_another_error_has_one_look_at_the_broker() -> None:
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, OF_THIS_PROCESS),
     ],
 )
-def test_the_principal_is_what_the_properties_of_the_client_say(client: dict[str, str], principal: str) -> None:
+def test_the_principal_is_derived_from_the_client_properties(client: dict[str, str], principal: str) -> None:
     assert principal_of(client) == principal
 
 

@@ -88,7 +88,7 @@ def with_table(message: konverse.Message, table: dict[str, str]) -> str:
         ("//sales/North", "'//sales/North' cannot be called; give a function that takes a message"),
     ],
 )
-def test_what_is_no_classifier_is_refused_also_while_the_router_is_there(classifier: Any, says: str) -> None:
+def test_an_invalid_classifier_is_refused_at_registration_and_on_assignment(classifier: Any, says: str) -> None:
     with pytest.raises(InvalidProcedure, match=says):
         konverse.App().router("router")(classifier)
     router = konverse.App().router("router")(classify)
@@ -115,7 +115,7 @@ def test_a_classifier_that_raises_is_named_with_its_message() -> None:
     assert watched.ask(lambda _: "north", MESSAGE) == Target("north")
 
 
-def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slow_classifier_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     noted: list[tuple[object, str]] = []
     watched, over = Watched("router", 0.01, lambda *of: noted.append(of)), threading.Event()
 
@@ -149,7 +149,7 @@ EARLY = Failure(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1), "a", "order", "ea
 LATE = Failure(datetime(2026, 1, 2, tzinfo=UTC), UUID(int=2), "b", "order", "late")
 
 
-def test_the_figures_of_all_processes_are_added_up_and_what_is_none_is_left_out() -> None:
+def test_the_figures_of_all_processes_are_summed_and_invalid_figures_are_ignored() -> None:
     values = [
         written(100_000, Routed(forwarded=1, targets={"north": 1}), EARLY),
         written(100_000 - FRESH_MS, Routed(forwarded=2, targets={"south": 2}), LATE),
@@ -163,7 +163,7 @@ def test_the_figures_of_all_processes_are_added_up_and_what_is_none_is_left_out(
     )
 
 
-def test_a_flow_is_what_came_since_the_look_before_and_never_below_nothing() -> None:
+def test_message_rates_are_differences_of_two_readings_and_never_negative() -> None:
     before = Figures(1_000, 2, Routed(forwarded=10, targets={"north": 8, "south": 2}), ())
     after = Figures(3_000, 1, Routed(forwarded=13, replied=1, targets={"north": 14, "south": 0}), (LATE,))
     assert flow_of(None, before).per_s == {}
@@ -171,7 +171,7 @@ def test_a_flow_is_what_came_since_the_look_before_and_never_below_nothing() -> 
     assert flow.per_s == {"north": 3.0, "south": 0.0}
     assert flow.messages_per_s == 2.0
     assert line("router", flow) == (
-        "router: 1 process, 14 messages (+2/s), 1 replies, 0 rejected, 0 failed; "
+        "router: 1 process, 14 messages (+2/s), 1 reply, 0 rejected, 0 failed; "
         "north 14 (+3/s), south 0 (+0/s); last error: late"
     )
     console = Console(width=100)
@@ -192,7 +192,7 @@ def test_no_name_of_a_target_is_cut_in_a_picture(width: int) -> None:
     assert all(name in capture.get() for name in names)
 
 
-def test_what_is_kept_of_a_failure_is_as_much_as_an_error_can_carry() -> None:
+def test_the_stored_text_of_a_failure_is_limited_to_the_length_of_an_error_description() -> None:
     router = konverse.App().router("//sales/Router")(classify)
     received: Any = (MESSAGE,)
     router._note(received, "x" * 1_000_000, failed=1)

@@ -59,7 +59,7 @@ class Destinations:
         return True
 
 
-def test_a_sender_that_waits_for_its_last_records_keeps_nobody_who_asks_it_waiting(
+def test_a_closing_sender_that_waits_for_its_last_records_blocks_no_other_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A reader reports ends to it under the reader's lock, so the whole reader would wait for Kafka."""

@@ -166,7 +166,7 @@ def test_a_property_that_the_client_does_not_know_is_a_wrong_setting() -> None:
     ("protocol", "encrypted"),
     [("", False), ("PLAINTEXT", False), ("sasl_plaintext", False), ("SSL", True), ("sasl_ssl", True)],
 )
-def test_tls_is_what_encrypts(protocol: str, encrypted: bool) -> None:
+def test_only_tls_protocols_count_as_encrypted(protocol: str, encrypted: bool) -> None:
     client = {"security.protocol": protocol} if protocol else {}
     assert Settings.load(client=client).encrypted is encrypted
 
@@ -182,7 +182,9 @@ def test_tls_is_what_encrypts(protocol: str, encrypted: bool) -> None:
         ({"lifetime": -0.5}, "lifetime is -0.5; give the seconds"),
     ],
 )
-def test_a_clause_of_a_pool_that_cannot_be_is_named_with_what_to_give(clause: dict[str, Any], remedy: str) -> None:
+def test_the_error_for_an_invalid_pool_option_names_the_option_and_the_remedy(
+    clause: dict[str, Any], remedy: str
+) -> None:
     with pytest.raises(InvalidSettings, match=f"^{remedy}"):
         PoolOptions("//shop", "//orders", "//ordering", **clause).check()
 

@@ -67,7 +67,7 @@ def topics(*answers: Any) -> Topics:
 
 
 @pytest.mark.parametrize("lost", [(DROPPED,), (TIMED_OUT,), (DROPPED, TIMED_OUT, DROPPED), (NOT_SERVED, DROPPED)])
-def test_what_the_client_lost_is_asked_again_with_fresh_metadata(lost: tuple[int, ...]) -> None:
+def test_a_request_lost_by_the_client_is_repeated_with_fresh_metadata(lost: tuple[int, ...]) -> None:
     entry = SimpleNamespace(value="delete")
     asking = topics(*lost, {"cleanup.policy": entry})
     assert asking.config("orders") == {"cleanup.policy": "delete"}
@@ -78,7 +78,7 @@ def test_what_the_client_lost_is_asked_again_with_fresh_metadata(lost: tuple[int
 
 
 @pytest.mark.parametrize("answer", [DROPPED, TIMED_OUT, KafkaError._TRANSPORT])
-def test_what_is_never_answered_or_fails_otherwise_is_named(answer: int) -> None:
+def test_a_topic_whose_settings_cannot_be_read_is_named_in_the_error(answer: int) -> None:
     with pytest.raises(KafkaUnavailable, match="settings of topic orders cannot be read"):
         topics(answer).config("orders")
 

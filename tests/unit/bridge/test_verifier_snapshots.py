@@ -49,7 +49,7 @@ def findings(seed: int, place: Place, snapshots: list[StartingState]) -> list[Fi
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_snapshots_are_what_the_logs_come_to(seed: int) -> None:
+def test_snapshots_equal_the_fold_of_the_logs(seed: int) -> None:
     for place, known in simulated(seed):
         assert findings(seed, place, known) == []
 

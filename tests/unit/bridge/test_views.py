@@ -13,10 +13,10 @@ from konverse.bridge.client.unsent import unsent
 from konverse.bridge.owner.follower import Ahead
 from konverse.bridge.views.contents import Contents
 from konverse.bridge.views.endpoints import NOT_IN_REDIS, endpoints, groups, shown_endpoint
-from konverse.bridge.views.listing import View
 from konverse.bridge.views.outbox import outputs
 from konverse.bridge.views.partitions import Folded
 from konverse.bridge.views.rows import ConversationEndpointRow, QueueRow
+from konverse.bridge.views.view_result import View
 from konverse.bridge.views.views import COLUMNS, Views
 from konverse.dialog.fold.journal import JournalHead
 from konverse.dialog.owner.view import ViewRow, field_of, pack, unpack
@@ -50,6 +50,12 @@ class Nothing:
 
     def id_of(self, _kind: type, _name: str) -> int | None:
         return None
+
+    def database_of(self, _topic: str) -> str:
+        return "sales"
+
+    def broker_id_of(self, _database: str) -> UUID:
+        return self.broker_id
 
 
 CATALOG = cast("Catalog", Nothing())
@@ -97,7 +103,7 @@ def test_messages_stand_in_the_order_in_which_they_came_and_have_numbers_of_thei
     assert [(row.message_sequence_number, row.queuing_order) for row in rows] == [(0, 1), (1, 3), (2, 4)]
 
 
-def test_what_its_type_says_is_looked_up_once() -> None:
+def test_the_validation_of_a_message_type_is_looked_up_once() -> None:
     pair = Pair()
     pair.begin(messages=5)
     catalog = Nothing()
@@ -124,7 +130,7 @@ def test_rows_of_a_batch_are_not_complete_before_it_is_decided() -> None:
     ]
 
 
-def test_no_row_tells_its_body_to_a_log() -> None:
+def test_the_repr_of_a_row_omits_the_message_body() -> None:
     pair = Pair()
     pair.begin()
     pair.send(C, b"secret")
@@ -138,7 +144,7 @@ def test_no_row_tells_its_body_to_a_log() -> None:
 # ------------------------------------------------------------------------------------------------------- endpoints
 
 
-def test_an_endpoint_is_the_same_by_its_packed_row_but_for_what_that_does_not_hold() -> None:
+def test_a_packed_endpoint_row_differs_only_in_columns_that_redis_does_not_store() -> None:
     pair = Pair()
     pair.begin(messages=3)
     endpoint = pair.receiver(C)
@@ -193,7 +199,7 @@ def test_a_reply_stands_in_the_view_until_the_journal_says_that_it_arrived() -> 
     assert said(folded(pair.target)) == []
 
 
-def test_what_keeps_an_output_is_said() -> None:
+def test_the_status_of_an_output_gives_the_reason_why_it_waits() -> None:
     pair = Pair()
     pair.begin()
     pair.target.send(pair.receiver(C), b"0", b"1")
@@ -231,14 +237,14 @@ def test_an_end_is_a_row_and_the_answer_to_it_is_none(code: int, kind: str) -> N
     assert said(folded(pair.home)) == []
 
 
-def test_what_a_partition_tells_another_one_is_not_in_the_view() -> None:
+def test_a_bounce_to_another_partition_is_not_in_the_view() -> None:
     pair = Pair()
     pair.target.take(pair.client.message(pair.target.address, C, suffix=Suffix("order", home=pair.home.address)))
     assert [one.kind for one in pair.target.outputs(pair.home.address)] == [Kind.BOUNCE]
     assert said(folded(pair.target)) == []
 
 
-def test_what_is_of_another_database_is_left_out() -> None:
+def test_outputs_to_topics_of_another_database_are_left_out() -> None:
     pair = Pair()
     pair.begin()
     pair.target.send(pair.receiver(C), b"0")
@@ -274,7 +280,7 @@ def facts(session: Session) -> list[tuple[Kind, int, bytes | None]]:
     return [(one.kind, one.sequence, one.body) for one in unsent(session, "") if one.conversation == C]
 
 
-def test_what_kafka_has_not_acknowledged_is_on_its_way(session: Session) -> None:
+def test_messages_are_listed_until_kafka_has_acknowledged_them(session: Session) -> None:
     dialog = begun(session)
     for body in (b"0", b"1"):
         session.send(dialog, "order", body)
@@ -291,7 +297,7 @@ def test_what_kafka_has_not_acknowledged_is_on_its_way(session: Session) -> None
     assert facts(session) == []
 
 
-def test_an_end_waits_for_what_was_sent_before_and_then_for_its_home(session: Session) -> None:
+def test_a_pending_end_is_listed_after_pending_messages_and_until_it_is_acknowledged(session: Session) -> None:
     dialog = begun(session)
     session.drained()
     session.send(dialog, "order", b"0")
@@ -341,3 +347,11 @@ def test_a_view_is_a_sequence() -> None:
 def test_every_view_has_its_columns_by_name() -> None:
     made = {name for name in vars(Views) if not name.startswith("_")} - {"transmission_status"}
     assert made == set(COLUMNS)
+
+
+def test_an_outgoing_message_names_the_broker_id_of_its_begin() -> None:
+    begin = begin_block(group=C)._replace(broker_instance="an id")
+    first = Outgoing(C, Role.INITIATOR, Kind.MESSAGE, "order", 0, b"", Names.of(begin), "")
+    assert first.row(None).to_broker_instance == "an id"
+    later = first._replace(names=None)
+    assert (later.row(NAMES).to_broker_instance, later.row(None).to_broker_instance) == (None, None)

@@ -160,7 +160,7 @@ BAD: Final[dict[str, tuple[bytes, str]]] = {
     "a comment with two hyphens": (b"<a><!-- -- --></a>", "invalid token"),
     "two roots": (b"<a/><a/>", "junk"),
     "text behind the root": (b"<a/>b", "junk"),
-    "too deep": (b"<a>" + b"<b>" * 128 + b"</b>" * 128 + b"</a>", "more than 128"),
+    "too deep": (b"<a>" + b"<b>" * 128 + b"</b>" * 128 + b"</a>", "deeper than 128"),
 }
 
 

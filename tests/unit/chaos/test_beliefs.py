@@ -28,7 +28,7 @@ def owner(name: str, of: Staging) -> Any:
     return SimpleNamespace(staging=of, identity=identity, claim_id=b"\xaa", _in_flight=flight)
 
 
-def test_two_owners_that_commit_at_one_time_hold_what_is_theirs(tmp_path: Path) -> None:
+def test_two_owners_that_commit_at_the_same_time_record_their_own_transactions(tmp_path: Path) -> None:
     scribe = Scribe(tmp_path / "client.jsonl", "client")
     beliefs = Beliefs(scribe)
     shop, transmitter = staging(), staging()

@@ -54,7 +54,7 @@ def test_the_right_history_is_accepted() -> None:
     assert check(story.lines, story.topics, story.folded_again) == []
 
 
-def test_what_has_an_unknown_outcome_may_have_happened_or_not() -> None:
+def test_the_checker_accepts_both_results_of_an_operation_with_unknown_outcome() -> None:
     story = told()
     for line in [line for line in story.lines if line["type"] == "ok" and line["op"] in ("send", "commit")]:
         story.lines.remove(line)
@@ -70,7 +70,7 @@ def test_a_message_that_was_refused_is_not_missed() -> None:
     assert found(story) == set()
 
 
-def test_what_came_when_the_target_had_ended_is_not_missed() -> None:
+def test_a_message_discarded_by_an_ended_target_is_not_reported_as_lost() -> None:
     story = told()
     story.line("send", "invoke", conversation=SECOND, n=3, body=brief(b"discarded"))
     story.line("send", "ok", conversation=SECOND, n=3)
@@ -78,7 +78,7 @@ def test_what_came_when_the_target_had_ended_is_not_missed() -> None:
     assert found(story) == set()
 
 
-def test_what_went_back_to_its_sender_is_not_missed() -> None:
+def test_messages_returned_to_their_sender_are_not_reported_as_missing() -> None:
     story = told()
     story.line("send", "invoke", conversation="c3", n=0, body=brief(b"c3"))
     story.line("send", "ok", conversation="c3", n=0)
@@ -86,7 +86,7 @@ def test_what_went_back_to_its_sender_is_not_missed() -> None:
     assert found(story) == set()
 
 
-def test_what_handlers_and_transactions_sent_too_late_is_not_missed() -> None:
+def test_late_sends_of_handlers_and_transactions_are_not_reported_as_missing() -> None:
     story = told()
     late, discarded = brief(b"a late note"), brief(b"a late answer")
     story.where("transaction", "invoke", id=f"{SHOP}#6")["sends"].append([FIRST, INITIATOR, late])
@@ -108,7 +108,7 @@ def test_a_handler_run_whose_commit_does_not_count_changes_nothing() -> None:
     assert found(story) == set()
 
 
-def test_an_owner_that_was_replaced_may_hold_what_was_true_before() -> None:
+def test_a_replaced_owner_may_hold_an_outdated_state() -> None:
     story = told()
     story.topics.partitions[ORDERS].claims.append("cc")
     story.line("lead", "ok", process="the next owner", place=ORDERS, owner="cc")
@@ -123,7 +123,7 @@ def test_a_conversation_that_moved_is_received_in_order_wherever_it_lived() -> N
     assert found(story) == set()
 
 
-def test_what_a_follower_has_in_the_end_is_what_the_logs_say() -> None:
+def test_a_follower_with_a_final_state_equal_to_the_logs_is_accepted() -> None:
     story = told()
     sides = story.where("state", "ok", place=ORDERS)["sides"]
     story.line("followed", "ok", process="follower", place=ORDERS, owner="ee", sides=sides)

@@ -33,7 +33,9 @@ def clocks(told: Told) -> Clocks:
     return clocks
 
 
-def test_time_that_was_skipped_is_what_owners_and_sessions_are_told(clocks: Clocks, told: Told) -> None:
+def test_a_shifted_uptime_clock_changes_the_time_of_the_product_and_is_reported_once(
+    clocks: Clocks, told: Told
+) -> None:
     before, deadline = product_clock.now_ms(), time.monotonic()
     clocks.shift(UPTIME, DAY_S)
     assert product_clock.now_ms() - before == pytest.approx(DAY_S * 1_000, abs=60_000)
@@ -42,7 +44,7 @@ def test_time_that_was_skipped_is_what_owners_and_sessions_are_told(clocks: Cloc
     assert told == [(UPTIME, DAY_S, product_clock.__name__)], "each reader is told once"
 
 
-def test_a_clock_that_only_others_read_is_not_told(clocks: Clocks, told: Told) -> None:
+def test_a_shifted_clock_that_only_other_code_reads_is_not_reported(clocks: Clocks, told: Told) -> None:
     clocks.shift(TIME_OF_DAY, DAY_S)
     assert time.time() - time.clock_gettime(time.CLOCK_MONOTONIC) != 0
     assert time.time_ns() > 0

@@ -17,7 +17,7 @@ def test_a_request_is_named_by_its_header() -> None:
 
 
 @pytest.mark.parametrize("make", [produce, plain_produce])
-def test_a_produce_says_what_it_adds_to_which_partition(make: object) -> None:
+def test_a_produce_request_is_parsed_into_the_data_for_each_partition(make: object) -> None:
     parts = [("orders", 3, b"batch"), ("orders.journal", 0, b"x" * 300)]
     assert [*produced(request_of(make(1, parts)))] == [Produced(*part) for part in parts]  # type: ignore[operator]
 

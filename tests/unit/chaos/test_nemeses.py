@@ -85,7 +85,7 @@ def test_a_disk_that_is_full_takes_nothing_until_there_is_room_again(tmp_path: P
     assert not (tmp_path / "disk" / "more").exists()
 
 
-def test_a_history_is_read_in_the_order_of_time_without_what_was_not_finished(tmp_path: Path) -> None:
+def test_a_history_is_read_in_time_order_without_unfinished_lines(tmp_path: Path) -> None:
     scribes = [Scribe(tmp_path / f"{name}.jsonl", name) for name in ("a", "b")]
     for number in range(6):
         scribes[number % 2].invoke("send", n=number)

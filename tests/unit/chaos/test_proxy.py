@@ -125,7 +125,7 @@ def test_answers_wait_while_the_way_back_is_cut(client: socket.socket, proxy: Pr
     assert read_frame(client) == answer(1)
 
 
-def test_what_a_cut_held_back_arrives_although_its_client_died(
+def test_requests_held_back_by_a_cut_arrive_although_their_client_closed(
     client: socket.socket, proxy: Proxy, server: Server
 ) -> None:
     proxy.cut(Way.TO_SERVER)
@@ -161,7 +161,7 @@ def test_a_reset_ends_every_connection(client: socket.socket, proxy: Proxy) -> N
     assert read_frame(client) is None
 
 
-def test_the_second_produce_to_a_topic_is_held_and_what_follows_it_too(
+def test_the_second_produce_to_a_topic_and_all_later_requests_are_held(
     client: socket.socket, proxy: Proxy, server: Server
 ) -> None:
     trap = proxy.trap(Trap(Action.HOLD, topic="journal", nth=2))
@@ -244,7 +244,7 @@ def test_a_client_is_refused_when_the_server_is_not_there(server: Server) -> Non
         assert read_frame(client) is None
 
 
-def test_what_is_not_kafka_passes_unread(server: Server) -> None:
+def test_an_unframed_proxy_forwards_bytes_without_parsing_them(server: Server) -> None:
     with (
         Proxy(free_port((server.port,)), server.port, framed=False) as proxy,
         socket.create_connection((HOST, proxy.port), PATIENCE_S) as client,

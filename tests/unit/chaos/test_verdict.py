@@ -38,7 +38,7 @@ def test_a_run_holds_only_with_enough_faults_and_no_anomaly(
     assert folder.exists() == (code == VIOLATED), "histories are kept of runs that failed"
 
 
-def test_the_page_names_every_anomaly_and_says_what_it_is() -> None:
+def test_the_verdict_page_names_every_anomaly_with_its_description() -> None:
     text = page([outcome(12, Anomaly(LOST, "c1", "message <3> is gone"))], 40, "make chaos SEED=7")
     assert "1 anomalies" in text
     assert "message &lt;3&gt; is gone" in text
@@ -46,7 +46,7 @@ def test_the_page_names_every_anomaly_and_says_what_it_is() -> None:
     assert text.count("<rect") == 62
 
 
-def test_an_exception_in_any_process_is_told(tmp_path: Path) -> None:
+def test_an_exception_or_abort_in_any_process_is_reported(tmp_path: Path) -> None:
     (tmp_path / "owner-1.2.stderr").write_text("a warning\n")
     (tmp_path / "client-0.9.stderr").write_text(
         'Exception in thread x\nTraceback (most recent call last):\n  File "y"\nKeyError: 5\n'

@@ -50,7 +50,7 @@ def test_with_debug_the_error_itself_comes_through() -> None:
     assert isinstance(answer.exception, PortTaken)
 
 
-def test_an_error_that_nobody_foresaw_is_not_hidden() -> None:
+def test_an_unexpected_error_is_shown_and_exits_with_code_70() -> None:
     answer = CliRunner().invoke(failing(ValueError("a bug")), ["fail"])
     assert "ValueError: a bug" in answer.stderr
     assert answer.exit_code == 70, "1 means that something was refuted"

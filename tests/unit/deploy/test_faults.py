@@ -33,14 +33,14 @@ def full(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_a_full_file_system_is_told_with_the_path_and_the_free_bytes(full: Path) -> None:
+def test_the_error_for_a_full_file_system_contains_the_path_and_the_free_bytes(full: Path) -> None:
     state = StackState("default", "id", ())
     with pytest.raises(DiskFull, match=rf"No room left for {full}/stack\.json: its file system has 0 bytes free"):
         state.save(full / "stack.json")
     assert [entry.name for entry in full.iterdir()] == ["filler"]
 
 
-def test_too_little_room_is_told_with_what_is_needed(full: Path) -> None:
+def test_insufficient_disk_space_is_reported_with_the_required_space(full: Path) -> None:
     with pytest.raises(DiskFull, match=r"new/folder: 64 MiB are needed and its file system has 0 bytes"):
         require_room(full / "new" / "folder", 64 * 1024 * 1024)
 

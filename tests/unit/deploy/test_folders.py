@@ -41,7 +41,7 @@ def test_kept_data_stay_and_may_be_used_or_removed_later(tmp_path: Path) -> None
     assert not home.root.exists()
 
 
-def test_what_others_put_there_is_never_removed(tmp_path: Path) -> None:
+def test_removing_a_stack_folder_keeps_files_of_others(tmp_path: Path) -> None:
     home = StackHome(tmp_path / "stack")
     home.create()
     (home.root / "notes.txt").touch()

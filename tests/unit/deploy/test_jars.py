@@ -62,7 +62,7 @@ def test_the_jars_are_downloaded_once(tools: Path, cache: Path) -> None:
     assert left_in(cache) == ["tool-1"]
 
 
-def test_a_jar_that_somebody_deleted_is_downloaded_again(tools: Path, cache: Path) -> None:
+def test_a_deleted_jar_is_downloaded_again(tools: Path, cache: Path) -> None:
     mvn(tools, f"{FIND_THE_FOLDER}; cat JAR > $jars/tool-1.jar")
     (jar_folder(JARS, JAVA, cache, Silence()) / "tool-1.jar").unlink()
     assert (jar_folder(JARS, JAVA, cache, Silence()) / "tool-1.jar").exists()
@@ -91,14 +91,14 @@ def test_a_failed_download_names_the_coordinate_and_leaves_nothing(
     assert left_in(cache) == []
 
 
-def test_a_full_disk_that_the_tool_complains_of_is_told_as_such(tools: Path, cache: Path) -> None:
+def test_a_full_disk_reported_by_the_download_tool_raises_disk_full(tools: Path, cache: Path) -> None:
     mvn(tools, "echo 'java.io.IOException: No space left on device'; exit 1")
     with pytest.raises(DiskFull, match=rf"No room left for {cache}: its file system has \d+ bytes free"):
         jar_folder(JARS, JAVA, cache, Silence())
     assert left_in(cache) == []
 
 
-def test_too_little_room_is_told_before_anything_is_downloaded(
+def test_insufficient_disk_space_is_reported_before_a_download_begins(
     tools: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mvn(tools, f"touch {tools}/called")

@@ -32,7 +32,7 @@ def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
         ('Picked up JAVA_TOOL_OPTIONS: -Dversion=3\nopenjdk version "25.0.2" 2026-01-20', "25.0.2", 25),
     ],
 )
-def test_the_version_is_read_from_what_java_prints(tmp_path: Path, answer: str, version: str, major: int) -> None:
+def test_the_version_is_parsed_from_the_output_of_java(tmp_path: Path, answer: str, version: str, major: int) -> None:
     java = inspect(fake_java(tmp_path / "java", answer), "PATH")
     assert java is not None
     assert (java.version, java.major) == (version, major)
@@ -69,7 +69,7 @@ def test_the_wheel_serves_where_there_is_no_other_java(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_no_java_at_all_is_an_error_that_tells_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_java_is_an_error_that_names_the_packages_to_install(tmp_path: Path) -> None:
     with pytest.raises(JavaNotFound, match=r"apt-get install openjdk-17-jre-headless.*konverse\[server\]"):
         find_java({"PATH": only(tmp_path)})
 

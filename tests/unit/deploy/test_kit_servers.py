@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy import LocalStack
 from konverse.schemas.stack_errors import JavaNotFound
 from tests.kit import containers
 from tests.kit.servers import Servers, missing, provide
@@ -45,7 +45,7 @@ def test_servers_of_the_environment_come_first(monkeypatch: pytest.MonkeyPatch, 
             assert servers == Servers(KAFKA, REDIS, "environment", "environment")
 
 
-def test_only_what_the_environment_does_not_name_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_servers_missing_from_the_environment_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted: list[Any] = []
 
     def start(settings: Any) -> LocalStack:

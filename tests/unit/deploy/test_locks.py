@@ -22,7 +22,7 @@ def test_a_second_holder_waits_and_gives_up_at_its_deadline(tmp_path: Path) -> N
     assert waited == [True]
 
 
-def test_one_who_waits_gets_the_lock_although_the_holder_removes_its_file(tmp_path: Path) -> None:
+def test_a_waiter_gets_the_lock_although_the_holder_deletes_the_lock_file(tmp_path: Path) -> None:
     waiting, got_it = threading.Event(), threading.Event()
 
     def wait_for_it() -> None:

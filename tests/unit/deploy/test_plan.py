@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from konverse.deploy import StackSettings
 from konverse.deploy.host.folders import StackHome, stack_folder
 from konverse.deploy.host.ports import FIRST, LAST, is_free, new_id
 from konverse.deploy.servers.kafka import common_settings
 from konverse.deploy.stack.plan import plan
-from konverse.deploy.stack.settings import StackSettings
 from konverse.schemas.errors import InvalidName, InvalidSettings
 from konverse.schemas.stack_errors import PortTaken
 

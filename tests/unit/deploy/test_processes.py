@@ -30,7 +30,7 @@ def identity(process: subprocess.Popen[bytes]) -> ProcessId:
     return found
 
 
-def test_a_process_is_alive_until_it_has_ended_even_if_nobody_has_waited_for_it(
+def test_a_process_is_alive_until_it_has_ended_even_if_its_parent_has_not_waited_for_it(
     child: subprocess.Popen[bytes],
 ) -> None:
     process = identity(child)
@@ -50,7 +50,7 @@ def test_a_recycled_pid_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
     assert child.poll() is None
 
 
-def test_a_pid_that_nobody_has_gets_no_signal() -> None:
+def test_an_unused_pid_gets_no_signal() -> None:
     assert ProcessId.of(0) is None
     assert not ProcessId(2**22 + 1, "never").send(signal.SIGTERM)
 

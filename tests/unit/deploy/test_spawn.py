@@ -120,7 +120,7 @@ def test_servers_go_with_their_guard(tmp_path: Path, spawner: Spawner) -> None:
         spawner.start(launch(tmp_path))
 
 
-def test_a_guard_that_is_told_to_end_ends_its_servers_first(tmp_path: Path, spawner: Spawner) -> None:
+def test_a_terminated_guard_stops_its_servers_first(tmp_path: Path, spawner: Spawner) -> None:
     server = spawner.start(launch(tmp_path))
     os.kill(guard_of(server), signal.SIGTERM)
     until(lambda: not server.alive())

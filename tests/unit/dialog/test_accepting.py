@@ -78,7 +78,7 @@ def halt_of(effects: list[Effect]) -> str:
     return halted.reason
 
 
-def test_an_owner_halts_where_what_waited_is_gone_and_names_the_command(before: Driver) -> None:
+def test_an_owner_halts_when_waiting_records_were_deleted_and_names_the_command(before: Driver) -> None:
     reason = halt_of(next_of(before).step(Recover(*bounds(before, 3))))
     assert "does not hold offset 2 any more, which its journal has ingested" in reason
     assert "konverse accept-loss orders 0" in reason
@@ -96,7 +96,7 @@ def test_the_command_names_queue_partition_and_database(topic: str, expected: st
     assert command(topic, 3) == expected
 
 
-def test_what_is_given_up_is_lost_from_the_last_state_to_the_last_commit_and_all_goes_on(before: Driver) -> None:
+def test_an_accepted_loss_reaches_from_the_last_snapshot_to_the_last_commit_and_work_continues(before: Driver) -> None:
     acceptance = AcceptedLoss()
     after = accept(before, 3, acceptance)
     assert (acceptance.first_offset, acceptance.ingested_to, acceptance.commits) == (2, 4, 1)
@@ -121,7 +121,7 @@ def test_the_next_owner_and_a_follower_recover_from_the_snapshot_behind_it(befor
     assert digest(reader.state) == digest(after.state)
 
 
-def test_who_has_followed_what_was_given_up_begins_anew(before: Driver) -> None:
+def test_a_follower_stops_when_an_operator_accepts_the_loss_of_records_it_has_folded(before: Driver) -> None:
     """It has folded records that no other process can read. Its next commits must rest on records that all have."""
     follower = next_of(before, "follower")
     follower.step(Follow(bounds(before, 0)))
@@ -140,7 +140,7 @@ def test_without_its_snapshot_the_partition_halts_again_and_may_be_given_up_agai
     assert said_lost(again) == [Lost(2, 4), Lost(2, 4)]
 
 
-def test_what_may_have_been_received_is_not_received_again(before: Driver) -> None:
+def test_possibly_received_messages_are_not_redelivered_after_an_accepted_loss(before: Driver) -> None:
     received = before.handle(b"an answer")
     assert len(received) == 2
     before.commit()
@@ -151,7 +151,7 @@ def test_what_may_have_been_received_is_not_received_again(before: Driver) -> No
     assert not endpoint.queue
 
 
-def test_outputs_go_on_where_their_destination_expects_it(before: Driver) -> None:
+def test_outputs_continue_at_the_counter_that_their_destination_expects(before: Driver) -> None:
     before.handle(b"an answer")
     before.commit()
     home = address_of("home")
@@ -169,7 +169,7 @@ def test_an_end_that_is_gone_is_not_given_up(before: Driver) -> None:
     assert "its end was deleted" in reason
 
 
-def test_where_nothing_is_gone_nothing_is_given_up(before: Driver) -> None:
+def test_no_loss_is_accepted_when_no_record_is_missing(before: Driver) -> None:
     acceptance = AcceptedLoss()
     after = next_of(before, "operator", acceptance)
     (claim,) = after.step(Recover(*bounds(before, 0)))
@@ -179,7 +179,7 @@ def test_where_nothing_is_gone_nothing_is_given_up(before: Driver) -> None:
 
 
 @pytest.mark.parametrize("data_start", [3, 4])
-def test_what_is_gone_and_was_ingested_is_saved_in_a_snapshot_at_once(before: Driver, data_start: int) -> None:
+def test_ingested_records_that_were_deleted_are_saved_in_a_snapshot_at_once(before: Driver, data_start: int) -> None:
     assert before.owner.snapshots.rests_on(data_start)
     assert before.step(DataGone(data_start)) == [Feed()]
     assert before.owner.snapshots.urgent
@@ -207,7 +207,7 @@ def test_what_is_gone_and_was_ingested_is_saved_in_a_snapshot_at_once(before: Dr
         ([4], 1, 5),
     ],
 )
-def test_a_destination_expects_what_it_has_not_dropped_behind_a_gap(
+def test_the_counter_that_a_destination_expects_skips_a_gap_only_after_a_data_loss(
     before: Driver, counters: list[int], data_start: int, expected: int
 ) -> None:
     """It drops records behind a gap, unless data was lost: then it passes over the gap."""

@@ -57,7 +57,7 @@ def drive(pair: Pair, adopting: Adoption, *, delivering: bool = True) -> list[En
     for _ in range(20):
         for address in adopting.addresses:
             side = pair.home if address == pair.home.address else pair.target
-            written += arrive(pair, adopting.hear(side.state))
+            written += arrive(pair, adopting.read(side.state))
         if delivering:
             pair.home.deliver(pair.target)
             pair.target.deliver(pair.home)
@@ -81,7 +81,7 @@ def bodies(pair: Pair, conversation: bytes) -> list[bytes | None]:
     return [entry[2] for entry in pair.receiver(conversation).queue]
 
 
-def test_a_successor_goes_on_behind_what_was_received_and_without_first_and_numbers(
+def test_a_successor_continues_after_the_received_messages_without_first_and_sequence_numbers(
     pair: Pair, session: Session
 ) -> None:
     conversation = pair.begin(messages=2)
@@ -93,7 +93,7 @@ def test_a_successor_goes_on_behind_what_was_received_and_without_first_and_numb
     assert pair.target.state.statistics.misnumbered == 0
 
 
-def test_what_the_dead_one_had_under_way_comes_back_and_the_successor_inherits_it(pair: Pair, session: Session) -> None:
+def test_a_successor_inherits_bounced_messages_of_the_dead_session(pair: Pair, session: Session) -> None:
     conversation = pair.begin(messages=2)
     dialog = adopted(pair, session, conversation)
     pair.send(conversation, b"late")
@@ -105,7 +105,7 @@ def test_what_the_dead_one_had_under_way_comes_back_and_the_successor_inherits_i
     assert redirect.flags == 0, "FIRST is there"
     assert arrive(pair, session.send(dialog, "order", b"behind")) == [], "it waits for what was redirected"
     pair.home.deliver(pair.target)
-    arrive(pair, session.home_says(pair.home.state))
+    arrive(pair, session.read_home(pair.home.state))
     assert bodies(pair, conversation) == [b"0", b"1", b"late", b"behind"]
 
 
@@ -113,12 +113,12 @@ def test_nothing_leaves_before_both_sides_have_heard_that_the_dead_one_is_closed
     conversation = pair.begin()
     adopting = Adoption(session, wanted(conversation))
     assert adopting.addresses == [pair.home.address]
-    assert adopting.hear(pair.target.state) == [], "it was not asked for"
-    assert adopting.hear(pair.home.state) == []
+    assert adopting.read(pair.target.state) == [], "it was not asked for"
+    assert adopting.read(pair.home.state) == []
     assert adopting.addresses == [pair.target.address]
-    hands = adopting.hear(pair.target.state)
+    hands = adopting.read(pair.target.state)
     assert adopting.addresses == [pair.home.address]
-    assert adopting.hear(pair.home.state) == [], "it was not heard"
+    assert adopting.read(pair.home.state) == [], "it was not heard"
     (close,) = arrive(pair, hands)
     assert (close.kind, close.conversation, close.flags & HEIR) == (Kind.CLOSE_WRITER, pair.client.id, 0)
     assert drive(pair, adopting)
@@ -127,7 +127,7 @@ def test_nothing_leaves_before_both_sides_have_heard_that_the_dead_one_is_closed
         assert side.state.writers[pair.client.id].closed_at is not None
 
 
-def test_what_came_back_is_in_the_mailbox_before_a_successor_speaks(pair: Pair, session: Session) -> None:
+def test_bounced_messages_are_in_the_mailbox_before_a_successor_can_send(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
     pair.target.end(pair.receiver(conversation))
     pair.send(conversation, b"late", flags=RETURNING)
@@ -146,7 +146,9 @@ def test_what_came_back_is_in_the_mailbox_before_a_successor_speaks(pair: Pair, 
     assert pair.home.state.live() == []
 
 
-def test_what_home_has_sent_for_the_dead_one_arrives_before_a_successor_speaks(pair: Pair, session: Session) -> None:
+def test_messages_from_home_for_the_dead_session_arrive_before_a_successor_can_send(
+    pair: Pair, session: Session
+) -> None:
     conversation = pair.begin()
     pair.home.send(pair.initiator(conversation), b"redirected", message_type="order")
     adopting = Adoption(session, wanted(conversation))
@@ -158,7 +160,9 @@ def test_what_home_has_sent_for_the_dead_one_arrives_before_a_successor_speaks(p
     assert bodies(pair, conversation) == [b"0", b"redirected", b"behind"]
 
 
-def test_whoever_was_heard_is_closed_and_whoever_went_on_for_him_but_no_owner(pair: Pair, session: Session) -> None:
+def test_adoption_closes_every_session_of_the_conversation_and_its_heirs_but_no_owner(
+    pair: Pair, session: Session
+) -> None:
     conversation = pair.begin()
     second, third = scribe(2), scribe(3)
     pair.target.take(second.message(pair.target.address, conversation))
@@ -174,8 +178,8 @@ def test_whoever_was_heard_is_closed_and_whoever_went_on_for_him_but_no_owner(pa
 def test_a_writer_that_is_heard_meanwhile_is_closed_at_home_as_well(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
     adopting = Adoption(session, wanted(conversation))
-    adopting.hear(pair.home.state)
-    hands = adopting.hear(pair.target.state)
+    adopting.read(pair.home.state)
+    hands = adopting.read(pair.target.state)
     second = scribe(2)
     pair.target.take(second.message(pair.target.address, conversation), b"1")
     arrive(pair, hands)
@@ -185,7 +189,7 @@ def test_a_writer_that_is_heard_meanwhile_is_closed_at_home_as_well(pair: Pair, 
     assert pair.target.state.writers[second.id].closed_at == 1
 
 
-def test_writers_that_are_named_are_closed_although_nobody_has_heard_them(pair: Pair, session: Session) -> None:
+def test_adoption_closes_named_writers_that_no_partition_has_heard(pair: Pair, session: Session) -> None:
     conversation, unheard = pair.begin(), scribe(2)
     drive(pair, Adoption(session, wanted(conversation), [unheard.id]))
     pair.target.take(unheard.message(pair.target.address, conversation))
@@ -216,7 +220,7 @@ def test_a_conversation_that_no_message_has_reached_is_not_opened_any_more(pair:
         session.send(dialog, "order", b"in vain")
 
 
-def test_how_a_conversation_stands_that_is_over(pair: Pair, session: Session) -> None:
+def test_adoption_reports_the_state_of_a_conversation_that_is_over(pair: Pair, session: Session) -> None:
     unknown, ended, finished = identifier("unknown"), pair.begin("ended"), pair.begin("finished")
     answered = pair.begin("answered")
     pair.end_call(ended)
@@ -236,7 +240,7 @@ def test_how_a_conversation_stands_that_is_over(pair: Pair, session: Session) ->
             session.send(dialog, "order", b"in vain")
 
 
-def test_a_conversation_that_has_moved_is_not_gone_on_with(pair: Pair, session: Session) -> None:
+def test_a_conversation_that_has_moved_cannot_be_adopted(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
     relocate(pair.target, living(pair.target, Role.TARGET, conversation), Side("elsewhere"))
     ((_, standing),) = adopt(pair, session, conversation)
@@ -261,12 +265,12 @@ def test_an_adopted_dialog_is_returning_when_its_successor_wants_that(pair: Pair
     assert message.flags == RETURNING
 
 
-def test_a_session_that_is_closed_itself_does_not_go_on_for_others(pair: Pair, session: Session) -> None:
+def test_a_closed_session_cannot_adopt_conversations(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
     adopting = Adoption(session, wanted(conversation))
-    adopting.hear(pair.home.state)
-    hands = adopting.hear(pair.target.state)
+    adopting.read(pair.home.state)
+    hands = adopting.read(pair.target.state)
     pair.home.take(scribe(2).close(pair.home.address, session.writer))
     arrive(pair, hands)
     with pytest.raises(SessionTakenOver):
-        adopting.hear(pair.home.state)
+        adopting.read(pair.home.state)

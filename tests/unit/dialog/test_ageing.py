@@ -26,7 +26,7 @@ class Watched:
 
     def after(self, ms: int) -> Age:
         self.now_ms += ms
-        return self.ageing.look({self.lane.address: self.lane}, self.now_ms)
+        return self.ageing.check_age({self.lane.address: self.lane}, self.now_ms)
 
     def hours(self, count: int) -> list[Age]:
         """The session's age after each hour."""
@@ -87,5 +87,5 @@ def test_records_that_are_acknowledged_later_and_later_are_not_doubtful(watched:
         assert watched.hours(1) != [Age.DOUBTFUL]
 
 
-def test_what_a_session_may_do_is_over_long_before_anybody_forgets_it() -> None:
+def test_the_time_limits_of_a_session_are_less_than_a_tenth_of_the_writer_horizon() -> None:
     assert SESSION_IDLE_MS_MAX + SESSION_ANSWER_MS_MAX + SESSION_LOOK_MS_MAX < WRITER_HORIZON_MS // 10

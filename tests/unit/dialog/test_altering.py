@@ -38,7 +38,7 @@ def to_elsewhere(_group: bytes) -> Address:
 
 
 def alter(driver: Driver, service: str = SERVICE) -> None:
-    driver.owner.staging.altering.look({service: to_elsewhere}, {**driver.state.moves.arrivals})
+    driver.owner.staging.altering.find({service: to_elsewhere}, {**driver.state.moves.arrivals})
 
 
 def moved(driver: Driver) -> list[int]:
@@ -75,7 +75,7 @@ def test_the_conversations_of_the_service_follow_it(driver: Driver) -> None:
     assert moved(driver) == [], "and that was all"
 
 
-def test_what_a_handler_has_follows_when_it_comes_back(driver: Driver) -> None:
+def test_a_conversation_in_a_handler_follows_its_service_after_the_handler(driver: Driver) -> None:
     transaction, second = driver.owner.take(), endpoint_of(driver, "second")
     assert transaction is not None
     alter(driver)
@@ -96,14 +96,14 @@ def test_nothing_that_can_follow_is_handed_out(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("bound", ["RELOCATION_HOPS_MAX", "STUB_ENTRIES_MAX", "INSTALL_BYTES_MAX"])
-def test_what_cannot_follow_goes_on_where_it_is(driver: Driver, bound: str) -> None:
+def test_conversations_that_cannot_move_continue_in_their_old_partition(driver: Driver, bound: str) -> None:
     with patch.object(moving, bound, 0):
         alter(driver)
         assert driver.owner.take() is not None
         assert moved(driver) == []
 
 
-def test_what_grows_too_large_meanwhile_is_let_go(driver: Driver) -> None:
+def test_conversations_that_grow_too_large_to_move_are_handled_in_place(driver: Driver) -> None:
     alter(driver)
     with patch.object(moving, "INSTALL_BYTES_MAX", 0):
         assert moved(driver) == []
@@ -125,7 +125,7 @@ def test_so_many_groups_move_with_one_commit(driver: Driver) -> None:
         assert len(moved(driver)) == 1
 
 
-def test_a_group_follows_its_service_with_who_joins_it_meanwhile(driver: Driver) -> None:
+def test_a_group_follows_its_service_together_with_conversations_that_join_it_during_the_move(driver: Driver) -> None:
     driver.arrive(begun("one", group=GROUP), begun("two", group=GROUP))
     driver.commit()
     alter(driver, begin_block().from_service)
@@ -143,7 +143,7 @@ def test_a_group_of_several_services_stays(driver: Driver) -> None:
     assert moved(driver) == []
 
 
-def test_what_is_suspended_follows_when_it_is_resumed(driver: Driver) -> None:
+def test_a_suspended_conversation_follows_its_service_when_it_is_resumed(driver: Driver) -> None:
     first, second = endpoint_of(driver, "first"), endpoint_of(driver, "second")
     driver.state.attempts.suspend(first, "why", 0)
     alter(driver)
@@ -154,7 +154,7 @@ def test_what_is_suspended_follows_when_it_is_resumed(driver: Driver) -> None:
     assert moved(driver) == [first.index]
 
 
-def test_what_failed_is_tried_anew_on_the_new_queue(driver: Driver) -> None:
+def test_failures_are_forgotten_when_the_service_moves_to_another_queue(driver: Driver) -> None:
     first = endpoint_of(driver, "first")
     driver.state.attempts.count(first)
     driver.state.attempts.careful = True
@@ -165,13 +165,13 @@ def test_what_failed_is_tried_anew_on_the_new_queue(driver: Driver) -> None:
 
 def test_a_service_that_comes_back_is_received_here_again(driver: Driver) -> None:
     alter(driver)
-    driver.owner.staging.altering.look({}, {})
+    driver.owner.staging.altering.find({}, {})
     assert len(moved(driver)) == 2, "what was locked goes, and is sent back"
     driver.arrive(*conversations("third", client=Scribe("late")))
     assert driver.owner.take() is not None
 
 
-def test_what_comes_from_elsewhere_stays_until_the_catalog_is_read_again(driver: Driver) -> None:
+def test_a_conversation_from_another_partition_stays_until_the_catalog_is_read_again(driver: Driver) -> None:
     alter(driver)
     moved(driver)
     driver.arrive(*conversations("third", client=Scribe("late")))
@@ -186,7 +186,7 @@ def test_what_comes_from_elsewhere_stays_until_the_catalog_is_read_again(driver:
     assert moved(driver) == [third.index]
 
 
-def test_what_is_too_large_is_packed_again_only_when_a_part_of_it_was_received(driver: Driver) -> None:
+def test_a_conversation_too_large_to_move_is_packed_again_only_after_more_of_it_was_received(driver: Driver) -> None:
     driver.arrive(*conversations("large", messages=2 * moving.AGAIN_PART, client=Scribe("late")))
     packed: list[Endpoint] = []
 

@@ -104,7 +104,7 @@ def test_a_control_record_behind_many_messages_has_the_next_counter(pair: Pair) 
     ]
 
 
-def test_a_home_does_not_number_what_it_sends_on_a_sessions_dialog(pair: Pair) -> None:
+def test_a_home_does_not_number_its_messages_on_a_session_dialog(pair: Pair) -> None:
     conversation = pair.begin()
     pair.home.send(pair.initiator(conversation), b"from home")
     (sent,) = pair.home.deliver(pair.target)
@@ -206,11 +206,11 @@ def test_receives_come_before_sends_and_sends_before_ends(pair: Pair) -> None:
 
 def test_a_commit_for_another_place_in_the_data_log_halts(pair: Pair) -> None:
     pair.begin()
-    with pytest.raises(PartitionHalted, match="ingests to 2, and 1 was ingested"):
+    with pytest.raises(PartitionHalted, match="must ingest up to 2, but 1 was ingested"):
         apply(pair.target.state, Commit(1, b"o" * 16, 1, GENESIS_HASH, 2, CommitOperations()))
 
 
-def test_what_a_commit_changes_the_view_learns() -> None:
+def test_a_commit_marks_the_endpoints_that_it_changes_for_the_view() -> None:
     pair = Pair()
     names = ["received", "sent", "ended", "untouched"]
     receivers = {name: pair.receiver(pair.begin(name)) for name in names}

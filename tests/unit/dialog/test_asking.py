@@ -58,7 +58,7 @@ def missing(asking: OutcomeQuery) -> dict[UUID, int] | None:
     return None if asking.outcome is None else asking.outcome.missing
 
 
-def test_what_stands_below_the_place_where_its_writer_was_closed_was_received(side: Side) -> None:
+def test_records_below_the_closing_counter_of_their_writer_were_received(side: Side) -> None:
     client = writer()
     send(side, client, 3)
     asking = OutcomeQuery(Token((sent(side, client, 1, 2, 4, sequence=7),)))
@@ -139,7 +139,7 @@ def test_messages_are_followed_to_the_id_under_which_they_were_sent_again(side: 
     assert missing(asking) == {UUID(bytes=CONVERSATION): 3}
 
 
-def test_what_an_heir_believes_to_be_received_and_is_not_comes_from_nobody(side: Side) -> None:
+def test_messages_wrongly_counted_as_received_by_an_heir_are_reported_missing(side: Side) -> None:
     client, heir = writer(1), writer(2)
     send(side, client, 2)
     side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR, sequence=4))
@@ -173,15 +173,18 @@ def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
     assert gone.expired
 
 
+@pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("speaks", [False, True], ids=["another one alone", "both"])
 def test_held_messages_are_not_looked_up_where_another_session_has_begun_the_conversation(
-    side: Side, *, speaks: bool
+    side: Side, *, speaks: bool, ended: bool
 ) -> None:
     """With an id that a caller chose, the messages of both count among those received."""
     client, other = writer(), writer(2)
     for who in (other, client)[: 1 + speaks]:
         side.take(who.first(side.address, CONVERSATION, begin_block(), flags=FIRST | NAMED))
     side.take(client.first(side.address, identifier("b"), begin_block()))  # so that it was heard where they would stand
+    if ended:
+        side.end(living(side, Role.TARGET, CONVERSATION))
     asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)
     asking.read(side.state)
@@ -212,7 +215,7 @@ def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_b
     assert asking.expired, "more may be on its way behind it"
 
 
-def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
+def test_the_outcome_of_a_forgotten_writer_has_expired(side: Side) -> None:
     side.state.floor_ms = NOW_MS
     asking = OutcomeQuery(Token((sent(side, writer(time_ms=NOW_MS - 1), 0),)))
     ask(asking, side)
@@ -220,7 +223,7 @@ def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
     assert asking.expired
 
 
-def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
+def test_a_writer_id_from_the_future_is_asked_about_again(side: Side) -> None:
     client = writer(time_ms=NOW_MS + WRITER_AHEAD_MS_MAX + 1)
     asking = OutcomeQuery(Token((sent(side, client, 0),)))
     ask(asking, side)
@@ -231,7 +234,7 @@ def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
     assert missing(asking) == {UUID(bytes=CONVERSATION): 0}
 
 
-def test_who_is_not_heard_asks_under_another_id(side: Side) -> None:
+def test_an_outcome_query_under_an_unheard_writer_id_is_repeated_under_another_id(side: Side) -> None:
     client = writer()
     asking = OutcomeQuery(Token((sent(side, client, 0),)))
     late = session_writer(NOW_MS + WRITER_AHEAD_MS_MAX + 1, 5)

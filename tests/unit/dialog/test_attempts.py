@@ -47,7 +47,7 @@ def test_a_handler_that_failed_is_counted_in_the_next_commit(driver: Driver) -> 
     assert (endpoint(driver, "a").attempts, endpoint(driver, "a").suspended) == (1, False)
 
 
-def test_what_failed_rests_longer_each_time_and_the_others_go_on(driver: Driver) -> None:
+def test_a_failed_group_rests_longer_after_each_failure_while_other_groups_are_handled(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     for attempt in range(2):
         transaction = driver.owner.take()
@@ -80,7 +80,7 @@ def test_the_fifth_failure_suspends_the_group_behaviour_207(driver: Driver) -> N
     assert (one.attempts, one.suspended) == (ATTEMPTS_MAX, True)
     assert taken(driver) == []
     ((alarm, _),) = driver.owner.fold.journal.alarms
-    assert f"conversation {one.id} of orders/0 is suspended after 5 attempts" in alarm
+    assert f"conversation {one.id} of orders/0 is suspended after 5 failed attempts" in alarm
 
 
 def test_a_group_that_did_nothing_has_not_failed(driver: Driver) -> None:
@@ -186,7 +186,7 @@ def test_with_one_handler_a_message_that_kills_is_alone_from_the_first_try_on(dr
     assert said(driver)[0] == Suspend(0, KILLED, ordered=False)
 
 
-def test_whoever_came_back_is_not_suspected(driver: Driver) -> None:
+def test_a_group_whose_handler_returned_is_not_suspected(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b", "c", "d"))
     driver.commit()
     after = successor(driver)
@@ -212,7 +212,9 @@ def test_a_group_that_was_alone_has_an_attempt_more(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_who_hands_nothing_out_counts_nothing_and_leaves_the_suspects_to_the_next(driver: Driver, clean: bool) -> None:
+def test_an_owner_that_hands_out_no_groups_counts_no_attempts_and_leaves_the_suspects_to_the_next_owner(
+    driver: Driver, clean: bool
+) -> None:
     """It looks after a partition for a while, and dies or gives it back."""
     driver.arrive(*conversations("a"))
     driver.commit()
@@ -230,7 +232,7 @@ def test_who_hands_nothing_out_counts_nothing_and_leaves_the_suspects_to_the_nex
     assert said(last) == [Try([0])]
 
 
-def test_who_hands_nothing_out_ends_the_care_when_nothing_is_left(driver: Driver) -> None:
+def test_an_owner_that_hands_out_no_groups_ends_careful_mode_when_no_suspects_are_left(driver: Driver) -> None:
     substitute = successor(driver, hands_out=False)
     substitute.commit()
     assert said(substitute) == [Try([])]
@@ -268,7 +270,7 @@ def test_before_suspects_are_tried_the_others_have_their_turn(driver: Driver) ->
     assert said(last) == [Try([0])]
 
 
-def test_who_was_suspected_stays_so_when_an_owner_dies_over_others(driver: Driver) -> None:
+def test_suspects_remain_suspects_when_an_owner_dies_trying_other_groups(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b", "c"))
     driver.commit()
     after = successor(driver, handlers=2)
@@ -301,7 +303,7 @@ def test_care_ends_when_everything_that_the_dead_owner_may_have_had_was_tried(dr
     assert (after.owner.trial.careful, after.state.attempts.careful) == (False, False)
 
 
-def test_what_a_dead_owner_had_handed_out_first_is_tried_first(driver: Driver) -> None:
+def test_groups_are_tried_in_the_order_of_the_dead_owners_deliveries(driver: Driver) -> None:
     client = Scribe("client")
     driver.arrive(*conversations("a", "b", client=client))
     driver.handle()
@@ -331,7 +333,7 @@ def test_a_group_that_was_to_be_suspended_is_let_go_when_its_conversation_ended_
     assert (operations.rare, other.held, [*pair.home.state.ready]) == ([], False, [other])
 
 
-def test_who_does_nothing_but_finish_is_taken_out_of_the_try(driver: Driver) -> None:
+def test_a_group_whose_handler_only_finishes_is_removed_from_the_try(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     driver.commit()
     after = successor(driver)

@@ -19,7 +19,7 @@ from konverse.dialog.batch.driver import (
     Put,
     QuerySeen,
     Unclear,
-    look,
+    observe,
 )
 from konverse.dialog.batch.task import Report
 from konverse.schemas.identifiers import Address
@@ -103,7 +103,7 @@ def test_a_report_counts_for_its_own_run_and_batch_alone(driver: Driver) -> None
     assert driver.phase is BatchPhase.WAITING
 
 
-def test_a_driver_goes_on_when_the_journal_shows_who_has_won(driver: Driver) -> None:
+def test_a_driver_finishes_its_batch_when_the_journal_shows_the_decision(driver: Driver) -> None:
     put(driver)
     assert driver.step(NOTHING) == []
     assert driver.step(NOTHING._replace(decided=0, by=RUN, heard=1)) == [Decided(0, ours=True)]
@@ -126,7 +126,7 @@ def test_a_batch_that_another_driver_has_decided_is_decided(driver: Driver) -> N
         ({"over": True}, "the query has ended since"),
     ],
 )
-def test_a_batch_whose_decision_nobody_remembers_any_more_may_have_been_ours(
+def test_the_outcome_of_a_batch_with_a_forgotten_decision_is_unclear(
     driver: Driver, later: dict[str, Any], reason: str
 ) -> None:
     """Until the driver looks again, its BATCH may have won, and other drivers may have gone on."""
@@ -135,7 +135,7 @@ def test_a_batch_whose_decision_nobody_remembers_any_more_may_have_been_ours(
     assert driver.phase is BatchPhase.IDLE
 
 
-def test_a_batch_that_never_left_is_not_received_whatever_came_since(driver: Driver) -> None:
+def test_an_unsent_batch_is_not_ours_once_another_run_has_decided_a_later_batch(driver: Driver) -> None:
     driver.step(BatchStart(0, 2))
     assert driver.step(NOTHING._replace(decided=1, by=OTHER)) == [Decided(0, ours=False)]
 
@@ -178,7 +178,7 @@ def test_a_driver_of_an_abandoned_query_gives_up(driver: Driver) -> None:
 
 def test_a_query_too_many_is_refused(driver: Driver) -> None:
     driver.step(BatchStart(0, 1))
-    assert "takes no more" in refused(driver, NOTHING._replace(full=True))
+    assert "accepts no more" in refused(driver, NOTHING._replace(full=True))
 
 
 def test_a_partition_that_was_not_named_is_refused(driver: Driver) -> None:
@@ -204,17 +204,17 @@ def test_nothing_happens_between_batches(driver: Driver) -> None:
         driver.step(BatchStart(1, 1))
 
 
-def test_what_a_driver_sees_is_what_the_transmission_partition_knows() -> None:
+def test_a_driver_observes_the_state_of_the_transmission_partition() -> None:
     judge, query = Side("transmission"), Query()
-    assert look(judge.state, QUERY, query.driver.id, (HOME, TARGET)) == NOTHING
+    assert observe(judge.state, QUERY, query.driver.id, (HOME, TARGET)) == NOTHING
     query.batch(to=judge, number=2)
-    seen = look(judge.state, QUERY, query.driver.id, (HOME, TARGET))
+    seen = observe(judge.state, QUERY, query.driver.id, (HOME, TARGET))
     assert seen == QuerySeen(
         2, query.driver.id, full=False, over=False, heard=1, outputs={HOME: (0, 1), TARGET: (0, 1)}
     )
     with patch.object(module, "QUERY_ENTRIES_MAX", 1):
-        assert look(judge.state, identifier("another"), RUN, ()).full
-        assert not look(judge.state, QUERY, RUN, ()).full
+        assert observe(judge.state, identifier("another"), RUN, ()).full
+        assert not observe(judge.state, QUERY, RUN, ()).full
 
 
 def test_the_query_of_a_single_write_is_closed_behind_its_batch() -> None:
@@ -228,7 +228,7 @@ def test_the_query_of_a_single_write_is_closed_behind_its_batch() -> None:
     assert (envelope.kind, envelope.writer, envelope.counter) == (Kind.CLOSE_WRITER, RUN, 1)
     assert envelope.conversation == RUN
     several = Driver(QUERY, RUN, JUDGE, (HOME,), (TARGET,))
-    with pytest.raises(AssertionError, match="others may write under that id"):
+    with pytest.raises(AssertionError, match="only the writer of the query may close it"):
         several.step(Close())
 
 

@@ -64,7 +64,7 @@ def test_a_task_without_rows_has_something_to_report() -> None:
     assert report.counts == {}
 
 
-def test_what_is_too_large_for_a_batch_is_refused_where_it_is_written() -> None:
+def test_rows_too_large_for_a_batch_are_refused_when_they_are_written() -> None:
     task = Query.task()
     with patch.object(module, "BATCH_RECORDS_MAX", 1), patch.object(module, "BATCH_BYTES_MAX", 3):
         with pytest.raises(TransactionTooLarge, match="write smaller batches"):

@@ -27,7 +27,7 @@ def begin(transaction: Transaction, **clauses: object) -> NewDialog:
     return transaction.begin("store", "depot", "contract", **clauses)  # type: ignore[arg-type]
 
 
-def test_what_a_handler_begins_and_sends_comes_with_its_commit(desk: Desk) -> None:
+def test_a_dialog_begun_by_a_handler_and_its_messages_leave_with_the_commit(desk: Desk) -> None:
     transaction = desk.order()
     dialog = begin(transaction)
     transaction.send(dialog, "pick", b"one")
@@ -95,7 +95,7 @@ def test_the_first_message_may_come_later(desk: Desk) -> None:
     assert (sent.envelope.flags, sent.body) == (FIRST, b"late")
 
 
-def test_what_is_begun_and_ended_at_once_is_received_and_forgotten(desk: Desk) -> None:
+def test_a_dialog_begun_and_ended_in_one_transaction_is_received_and_forgotten(desk: Desk) -> None:
     transaction = desk.order()
     dialog = begin(transaction)
     transaction.send(dialog, "pick", b"one")
@@ -112,7 +112,7 @@ def test_what_is_begun_and_ended_at_once_is_received_and_forgotten(desk: Desk) -
     assert desk.side.state.endpoint(Role.INITIATOR, dialog.conversation) is None
 
 
-def test_what_is_begun_and_said_to_be_all_can_be_finished(desk: Desk) -> None:
+def test_a_dialog_can_be_finished_in_the_transaction_that_begins_it_after_a_send(desk: Desk) -> None:
     transaction = desk.order()
     dialog = begin(transaction)
     with pytest.raises(InvalidState, match="nothing was sent"):
@@ -203,19 +203,19 @@ def test_too_many_dialogs_are_refused(desk: Desk) -> None:
     assert len(transaction.begins) == 2
 
 
-def test_who_reads_without_a_catalog_begins_nothing(desk: Desk) -> None:
+def test_a_reader_without_a_catalog_begins_no_dialogs(desk: Desk) -> None:
     desk.staging.context.begin = None
     with pytest.raises(InvalidState, match="begins no dialogs"):
         begin(desk.order())
 
 
-def test_a_dialog_shows_who_talks_to_whom(desk: Desk) -> None:
+def test_the_repr_of_a_new_dialog_names_both_services(desk: Desk) -> None:
     dialog = begin(desk.order())
     assert repr(dialog) == f"<NewDialog {dialog.id} store -> depot>"
     assert dialog.begin.target == address_of("depot")
 
 
-def test_what_a_handler_began_vanishes_with_it_when_a_session_ended_its_conversation_meanwhile(desk: Desk) -> None:
+def test_a_dialog_begun_by_a_handler_vanishes_when_a_session_ends_the_conversation_of_the_handler(desk: Desk) -> None:
     conversation = identifier("an order")
     desk.pair.begin("an order")
     desk.side.send(desk.pair.receiver(conversation), b"reply")
@@ -231,6 +231,6 @@ def test_what_a_handler_began_vanishes_with_it_when_a_session_ended_its_conversa
 
 def test_a_group_belongs_to_one_service_behaviour_37(desk: Desk) -> None:
     transaction = desk.order()
-    with pytest.raises(ForeignGroup, match="is one of service 'store', not of 'mill'"):
+    with pytest.raises(ForeignGroup, match="belongs to service 'store', not to 'mill'"):
         transaction.begin("mill", "depot", "contract", related_to=transaction.dialog)
     assert transaction.begin("mill", "depot", "contract").terms.service == "mill"

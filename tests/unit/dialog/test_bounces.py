@@ -106,7 +106,7 @@ def test_a_redirected_message_is_received_on_the_new_dialog_and_no_longer_in_the
     assert [entry[2] for entry in pair.receiver(conversation).queue] == [b"0", b"0", b"1"]
 
 
-def test_a_bounce_is_redirected_once_whoever_asks_again(pair: Pair) -> None:
+def test_a_bounce_is_redirected_once_despite_repeated_requests(pair: Pair) -> None:
     (name,) = come_back(pair, b"0")
     conversation, other = pair.begin("a new one"), pair.begin("another")
     for to in (conversation, conversation, other):
@@ -116,7 +116,7 @@ def test_a_bounce_is_redirected_once_whoever_asks_again(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, RETURNING])
-def test_what_a_returning_dialog_redirects_returns_too(pair: Pair, flags: int) -> None:
+def test_a_redirected_message_keeps_the_returning_flag(pair: Pair, flags: int) -> None:
     (name,) = come_back(pair, b"0")
     conversation = pair.begin("a new one")
     suffix = Suffix(detail=name)
@@ -216,7 +216,7 @@ def test_a_conversation_that_another_session_opens_is_not_opened_by_a_redirect(p
 # ------------------------------------------------------------------------------------------------------ back once more
 
 
-def test_a_redirect_under_another_id_opens_and_names_who_began(pair: Pair) -> None:
+def test_a_redirect_by_an_heir_opens_the_conversation_and_names_the_original_opener(pair: Pair) -> None:
     (name,) = come_back(pair, b"0")
     conversation, block = fresh(pair)
     heir = Scribe("the same session")
@@ -278,7 +278,7 @@ def test_a_mailbox_is_bounded_in_messages_and_bytes_and_the_oldest_goes_first() 
     assert mailbox.keep(bounced(room + 1, body)) == 0, "what was taken out makes room"
 
 
-def test_what_says_for_whom_others_are_goes_when_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_mailbox_drops_redirect_notes_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konverse.dialog.state.mailbox.MAILBOX_ENTRIES_MAX", 3)
     mailbox = Mailbox()
     came = [note(0), bounced(1), note(2), bounced(3), bounced(4)]
@@ -288,14 +288,14 @@ def test_what_says_for_whom_others_are_goes_when_nothing_else_is_left(monkeypatc
     assert [key.counter for key in mailbox.entries] == [2, 5, 6]
 
 
-def test_what_a_full_mailbox_lets_go_is_counted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_dropped_from_a_full_mailbox_are_counted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konverse.dialog.state.mailbox.MAILBOX_ENTRIES_MAX", 2)
     names = come_back(pair, b"0", b"1", b"2")
     assert [*pair.home.state.mailbox.entries] == names[-2:]
     assert pair.home.state.statistics.undeliverable == 1
 
 
-def test_a_bounce_that_is_said_twice_is_kept_as_it_came_first() -> None:
+def test_a_duplicate_bounce_does_not_replace_the_first_one() -> None:
     mailbox = Mailbox()
     assert mailbox.keep(bounced(1, b"first")) == mailbox.keep(bounced(1, b"second")) == 0
     assert [kept.body for kept in mailbox.entries.values()] == [b"first"]
@@ -322,7 +322,7 @@ def orphan(pair: Pair) -> bytes:
     return conversation
 
 
-def test_a_target_that_speaks_to_nobody_gets_error_8462_behaviour_121(pair: Pair) -> None:
+def test_a_target_without_a_peer_gets_error_8462_behaviour_121(pair: Pair) -> None:
     conversation = orphan(pair)
     pair.target.send(pair.receiver(conversation), b"is anybody there")
     pair.target.deliver(pair.home)
@@ -364,7 +364,7 @@ def test_a_target_that_names_no_place_is_counted_and_not_answered(pair: Pair) ->
     assert pair.home.state.streams == {}
 
 
-def test_what_a_target_sends_names_its_partition_and_what_an_initiator_sends_does_not(pair: Pair) -> None:
+def test_records_of_a_target_name_its_partition_and_records_of_an_initiator_do_not(pair: Pair) -> None:
     conversation = pair.begin()
     pair.target.send(pair.receiver(conversation), b"reply")
     pair.target.deliver(pair.home)

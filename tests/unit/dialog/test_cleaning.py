@@ -43,7 +43,9 @@ def frozen(state: Partition) -> bytes:
 # --------------------------------------------------------------------------------------------------- immediate sends
 
 
-def test_a_cleanup_takes_the_endpoint_and_what_it_has_not_read_and_tells_nobody_behaviour_120(pair: Pair) -> None:
+def test_a_cleanup_removes_the_endpoint_and_its_unread_messages_without_notice_to_the_peer_behaviour_120(
+    pair: Pair,
+) -> None:
     conversation = pair.begin(messages=3)
     clean(pair.target, pair.receiver(conversation))
     assert pair.target.state.live() == []
@@ -53,7 +55,7 @@ def test_a_cleanup_takes_the_endpoint_and_what_it_has_not_read_and_tells_nobody_
     assert pair.initiator(conversation).state is State.STARTED_OUTBOUND
 
 
-def test_what_was_said_and_is_not_known_to_have_arrived_says_nothing_behaviour_120(pair: Pair) -> None:
+def test_unacknowledged_outputs_of_a_cleaned_up_side_become_void_behaviour_120(pair: Pair) -> None:
     conversation, other = pair.begin(messages=1), pair.begin("another")
     target = pair.receiver(conversation)
     pair.target.send(target, b"arrives")
@@ -78,7 +80,7 @@ def test_a_run_of_which_a_part_has_arrived_is_taken_back_from_there(pair: Pair) 
     assert (sent.kind, sent.envelope.counter, sent.body) == (Kind.VOID, 2, None)
 
 
-def test_what_was_taken_back_and_is_there_already_is_received(pair: Pair) -> None:
+def test_a_withdrawn_message_that_has_already_arrived_is_received(pair: Pair) -> None:
     conversation = pair.begin()
     target = pair.receiver(conversation)
     pair.target.send(target, b"early")
@@ -90,7 +92,7 @@ def test_what_was_taken_back_and_is_there_already_is_received(pair: Pair) -> Non
     assert pair.home.state.statistics.duplicates == 1
 
 
-def test_what_answers_others_is_not_taken_back(pair: Pair) -> None:
+def test_answers_to_other_senders_are_not_withdrawn(pair: Pair) -> None:
     conversation = pair.begin()
     suffix = Suffix(home=pair.home.address)
     pair.target.take(pair.client.write(Kind.FIN, pair.target.address, conversation, suffix=suffix))
@@ -126,14 +128,14 @@ def test_a_void_uses_up_its_counter_and_has_no_other_effect(pair: Pair) -> None:
     assert pair.target.state.streams == {}
 
 
-def test_a_commit_that_cleans_up_nobody_halts(pair: Pair) -> None:
+def test_a_cleanup_or_failure_of_a_nonexistent_endpoint_halts_the_partition(pair: Pair) -> None:
     with pytest.raises(PartitionHalted, match="which does not exist"):
         pair.target.commit(rare=[Cleanup(0)])
     with pytest.raises(PartitionHalted, match="which does not exist"):
         pair.target.commit(rare=[Fail(-1, -9719, "given up")])
 
 
-def test_the_place_that_it_moved_from_is_told() -> None:
+def test_a_cleanup_removes_the_stub_at_the_previous_place() -> None:
     world = World()
     conversation = world.begin()
     moved = move(world, world.target, world.receiver(conversation), world.second)
@@ -210,7 +212,7 @@ def test_a_replay_that_comes_when_its_writer_is_forgotten_makes_no_conversation_
     assert pair.target.state.statistics.strangers == 1
 
 
-def test_an_initiator_that_ends_need_not_be_told(pair: Pair) -> None:
+def test_an_initiator_that_ends_after_a_cleanup_is_forgotten_without_an_error(pair: Pair) -> None:
     conversation = pair.begin()
     clean(pair.target, pair.receiver(conversation))
     pair.end_call(conversation)
@@ -231,7 +233,7 @@ def test_an_id_that_is_used_again_is_another_conversation(pair: Pair) -> None:
     assert pair.target.state.cleaned == {}
 
 
-def test_who_was_cleaned_up_is_state(pair: Pair) -> None:
+def test_cleaned_up_sides_are_part_of_the_state(pair: Pair) -> None:
     clean(pair.target, pair.receiver(pair.begin()))
     again = Partition(log_of("orders"))
     restore(again, frozen(pair.target.state))
@@ -239,7 +241,7 @@ def test_who_was_cleaned_up_is_state(pair: Pair) -> None:
     assert digest(again) == digest(pair.target.state)
 
 
-def test_who_was_cleaned_up_is_forgotten_with_the_writers_of_then(pair: Pair) -> None:
+def test_a_cleaned_up_side_is_forgotten_with_the_writers_of_its_time(pair: Pair) -> None:
     pair.target.state.now_ms = 100
     clean(pair.target, pair.receiver(pair.begin()))
     pair.target.commit(rare=[Prune(100)])
@@ -256,7 +258,7 @@ def test_of_too_many_that_were_cleaned_up_the_oldest_is_forgotten(pair: Pair, mo
     assert [*pair.target.state.cleaned] == begun[1:]
 
 
-def test_behind_a_move_the_initiator_is_told_where_its_message_ends() -> None:
+def test_a_message_to_a_relocated_and_cleaned_up_target_gives_the_initiator_an_error() -> None:
     world = World()
     conversation = world.begin()
     moved = move(world, world.target, world.receiver(conversation), world.second)
@@ -293,7 +295,7 @@ def test_both_sides_may_be_given_up_and_each_has_one_error(pair: Pair) -> None:
         assert read_error(side.urgent[0][2] or b"")[1] == text
 
 
-def test_what_is_not_open_is_not_given_up(pair: Pair) -> None:
+def test_a_side_that_is_not_open_cannot_be_given_up(pair: Pair) -> None:
     conversation = pair.begin()
     target = pair.receiver(conversation)
     pair.target.end(target)
@@ -330,7 +332,7 @@ def test_nothing_is_withdrawn_of_a_side_whose_peer_had_ended(pair: Pair) -> None
 # ------------------------------------------------------------------------------------------------------ transactions
 
 
-def test_what_a_transaction_ends_with_an_error_it_sends_nothing_on_behaviour_111(pair: Pair) -> None:
+def test_a_transaction_that_ends_a_dialog_with_an_error_drops_its_sends_behaviour_111(pair: Pair) -> None:
     pair.begin(messages=2)
     transaction = of(pair.target, pair.target.state.live()[0])
     empty = transaction.size_bytes

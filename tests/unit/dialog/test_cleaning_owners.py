@@ -66,7 +66,7 @@ def test_an_operator_waits_for_the_handler_that_has_it(driver: Driver) -> None:
     assert driver.state.endpoint(dialog.role, dialog.conversation) is None
 
 
-def test_what_was_cleaned_up_under_a_handler_that_failed_counts_no_attempt(driver: Driver) -> None:
+def test_cleanup_during_a_failing_handler_leaves_no_attempt_count(driver: Driver) -> None:
     transaction = driver.owner.take()
     assert transaction is not None
     dialog = transaction.dialog

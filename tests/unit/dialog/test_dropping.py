@@ -43,10 +43,10 @@ def endpoint_of(driver: Driver, name: str) -> Endpoint:
 
 
 def drop(driver: Driver) -> None:
-    driver.owner.staging.dropping.look(lambda _name: False, lambda _name: True)
+    driver.owner.staging.dropping.find(lambda _name: False, lambda _name: True)
 
 
-def test_its_conversations_end_and_the_far_sides_are_told(driver: Driver) -> None:
+def test_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an_error(driver: Driver) -> None:
     drop(driver)
     sent = [each for effect in driver.commit() if isinstance(effect, Emit) for each in records_of(effect)]
     errors = [body or b"" for header, _key, body in sent if decode(header).kind is Kind.ERROR]
@@ -57,15 +57,15 @@ def test_its_conversations_end_and_the_far_sides_are_told(driver: Driver) -> Non
     assert driver.owner.commit(0) == [], "and that was all"
 
 
-def test_conversations_of_services_that_exist_go_on(driver: Driver) -> None:
+def test_conversations_of_existing_services_continue(driver: Driver) -> None:
     exists = Mock(return_value=True)
-    driver.owner.staging.dropping.look(exists, lambda _name: True)
+    driver.owner.staging.dropping.find(exists, lambda _name: True)
     exists.assert_called_once_with(endpoint_of(driver, "first").service)
     assert driver.owner.commit(0) == []
     assert driver.state.unread == 3
 
 
-def test_what_a_handler_has_is_waited_for(driver: Driver) -> None:
+def test_a_conversation_in_a_handler_ends_only_after_the_handler_has_finished(driver: Driver) -> None:
     transaction = driver.owner.take()
     assert transaction is not None
     drop(driver)
@@ -80,7 +80,7 @@ def test_what_a_handler_has_is_waited_for(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("attempts", [1, ATTEMPTS_MAX])
-def test_what_a_handler_has_failed_at_ends_too(attempts: int) -> None:
+def test_failed_and_suspended_conversations_of_a_dropped_service_end_too(attempts: int) -> None:
     """Also suspended groups, which no handler gets."""
     driver = Driver()
     driver.lead()
@@ -100,7 +100,7 @@ def test_what_a_handler_has_failed_at_ends_too(attempts: int) -> None:
     assert endpoint_of(driver, "first").state is State.DISCONNECTED_OUTBOUND
 
 
-def test_what_has_ended_by_itself_meanwhile_is_left_alone(driver: Driver) -> None:
+def test_a_conversation_that_has_ended_by_itself_is_not_ended_again(driver: Driver) -> None:
     drop(driver)
     transaction = driver.owner.take()
     assert transaction is not None
@@ -124,7 +124,7 @@ def over(driver: Driver) -> None:
     driver.commit()
 
 
-def test_after_a_crash_what_may_have_been_with_handlers_is_tried_first(driver: Driver) -> None:
+def test_after_a_crash_groups_possibly_held_by_handlers_are_tried_before_their_drop(driver: Driver) -> None:
     over(driver)
     after = successor(driver)
     drop(after)

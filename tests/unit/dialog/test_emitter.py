@@ -116,7 +116,9 @@ def test_a_new_producer_gets_everything_that_does_not_count_with_the_same_counte
     assert records_of(again) == records_of(second)
 
 
-def test_who_refused_waits_until_the_pause_is_over(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+def test_a_destination_that_refused_gets_no_records_until_its_pause_ends(
+    emitter: Emitter, streams: dict[Address, Stream]
+) -> None:
     push(streams, HERE, 1)
     push(streams, THERE, 1)
     allow(emitter)
@@ -128,7 +130,7 @@ def test_who_refused_waits_until_the_pause_is_over(emitter: Emitter, streams: di
     assert emitter.resume(2 * REFUSAL_PAUSE_MS) == [], "there is no pause any more"
 
 
-def test_the_journal_is_told_of_acknowledgements_once(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+def test_acknowledgements_are_reported_to_the_journal_once(emitter: Emitter, streams: dict[Address, Stream]) -> None:
     push(streams, HERE, 2)
     allow(emitter)
     emitter.pending()
@@ -139,7 +141,7 @@ def test_the_journal_is_told_of_acknowledgements_once(emitter: Emitter, streams:
     assert emitter.acknowledged() == []
 
 
-def test_an_emitter_goes_on_where_the_journal_says(streams: dict[Address, Stream]) -> None:
+def test_an_emitter_continues_from_the_counter_acknowledged_in_the_journal(streams: dict[Address, Stream]) -> None:
     push(streams, HERE, 5)
     streams[HERE].acknowledge(3)
     emitter = Emitter(streams)

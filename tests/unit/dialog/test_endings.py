@@ -52,7 +52,7 @@ def test_end_dialog_is_received_after_all_earlier_messages_behaviour_106(pair: P
     assert receiver.received == 4, "END has a place in the sequence"
 
 
-def test_what_came_before_the_end_can_still_be_received_behaviour_107(pair: Pair) -> None:
+def test_messages_before_the_end_can_still_be_received_behaviour_107(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     pair.end_call(conversation)
     pair.home.deliver(pair.target)
@@ -60,7 +60,7 @@ def test_what_came_before_the_end_can_still_be_received_behaviour_107(pair: Pair
     assert pair.receiver(conversation).state is State.DISCONNECTED_INBOUND
 
 
-def test_whoever_ends_second_is_forgotten_and_so_is_the_first_behaviour_108(pair: Pair) -> None:
+def test_the_second_end_removes_both_sides_behaviour_108(pair: Pair) -> None:
     conversation = pair.begin()
     pair.end_call(conversation)
     pair.home.deliver(pair.target)
@@ -82,7 +82,7 @@ def test_an_initiator_that_ends_second_is_forgotten_and_so_is_the_target_behavio
     assert pair.target.state.live() == []
 
 
-def test_an_end_removes_what_its_side_has_not_read_behaviour_109(pair: Pair) -> None:
+def test_an_end_removes_the_unread_messages_of_its_side_behaviour_109(pair: Pair) -> None:
     conversation = pair.begin(messages=3)
     other = pair.begin("another", messages=2)
     pair.target.end(pair.receiver(conversation))
@@ -136,7 +136,7 @@ def test_messages_for_a_side_that_was_forgotten_come_back_behaviour_110(pair: Pa
     assert (bounce.kind, bounce.detail.reason, bounce.body) == (Kind.BOUNCE, BounceReason.NO_ENDPOINT, b"late")
 
 
-def test_a_message_behind_the_end_of_its_side_comes_back(pair: Pair) -> None:
+def test_a_message_after_the_end_of_its_side_comes_back(pair: Pair) -> None:
     conversation = pair.begin()
     pair.end_call(conversation)
     pair.home.deliver(pair.target)
@@ -223,7 +223,7 @@ def test_an_error_of_a_session_carries_its_document_to_the_target_behaviour_113(
     assert pair.receiver(conversation).state is State.ERROR
 
 
-def test_an_error_is_received_before_what_is_unread_behaviour_115(pair: Pair) -> None:
+def test_an_error_is_received_before_unread_messages_behaviour_115(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     pair.end_call(conversation, (7, "cancelled"))
     pair.home.deliver(pair.target)
@@ -233,7 +233,7 @@ def test_an_error_is_received_before_what_is_unread_behaviour_115(pair: Pair) ->
     assert pair.target.receive(receiver) == [ERROR, "order", "order"]
 
 
-def test_what_is_unread_can_be_received_after_the_error_behaviour_116(pair: Pair) -> None:
+def test_unread_messages_can_be_received_after_the_error_behaviour_116(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     pair.end_call(conversation, (7, "cancelled"))
     pair.home.deliver(pair.target)
@@ -244,7 +244,7 @@ def test_what_is_unread_can_be_received_after_the_error_behaviour_116(pair: Pair
     assert receiver.state is State.ERROR
 
 
-def test_messages_behind_an_error_come_back(pair: Pair) -> None:
+def test_messages_after_an_error_come_back(pair: Pair) -> None:
     conversation = pair.begin()
     pair.end_call(conversation, (7, "cancelled"))
     pair.home.deliver(pair.target)
@@ -263,7 +263,7 @@ def test_an_end_after_an_error_closes_behaviour_117(pair: Pair) -> None:
     assert pair.home.state.unread == 0
 
 
-def test_an_error_after_the_peer_ended_is_seen_by_nobody_behaviour_114(pair: Pair) -> None:
+def test_an_error_sent_after_the_peer_ended_is_never_received_behaviour_114(pair: Pair) -> None:
     conversation = pair.begin()
     pair.end_call(conversation)
     pair.home.deliver(pair.target)

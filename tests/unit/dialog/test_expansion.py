@@ -69,7 +69,7 @@ def test_the_messages_of_a_returning_dialog_return_and_its_other_steps_are_as_ev
     ]
 
 
-def test_first_leaves_behind_begin_and_end_behind_what_was_sent(pair: Pair, transmission: Side) -> None:
+def test_first_leaves_after_begin_and_end_leaves_after_the_messages(pair: Pair, transmission: Side) -> None:
     written(pair, transmission, WHOLE)
     home = transmission.state.streams[pair.home.address]
     target = transmission.state.streams[pair.target.address]
@@ -90,13 +90,17 @@ def test_a_conversation_that_was_begun_before_keeps_its_opener(pair: Pair, trans
 
 
 @pytest.mark.parametrize("opener", [None, b"", b"short", bytes(17)])
-def test_a_transaction_with_a_dialog_of_nobody_is_none(pair: Pair, transmission: Side, opener: bytes | None) -> None:
+def test_a_transaction_that_opens_a_dialog_without_a_valid_opener_is_malformed(
+    pair: Pair, transmission: Side, opener: bytes | None
+) -> None:
     written(pair, transmission, [TransactionStep(0, Kind.OPEN, body=opener), *WHOLE[1:3]])
     assert transmission.state.statistics.malformed == 1
     assert not transmission.state.streams
 
 
-def test_the_session_opens_the_conversation_whoever_sends_for_it(pair: Pair, transmission: Side) -> None:
+def test_the_session_is_the_opener_of_a_conversation_sent_by_the_transmission_partition(
+    pair: Pair, transmission: Side
+) -> None:
     written(pair, transmission, WHOLE)
     transmission.deliver(pair.home)
     transmission.deliver(pair.target)

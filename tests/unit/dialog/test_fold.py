@@ -176,7 +176,7 @@ def test_a_record_with_the_header_of_data_changes_nothing_in_a_journal(fold: Fol
     ((alarm, _),) = fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable: it has the header of a data record" in alarm
     judge = JournalJudge(ids)
-    judged = [judge.hear(Record(one.offset, one.header, one.data, one.timestamp_ms)) for one in journal.records]
+    judged = [judge.judge(Record(one.offset, one.header, one.data, one.timestamp_ms)) for one in journal.records]
     assert [(one.decision is None, one.counts) for one in judged] == [(False, True), (True, False), (False, True)]
 
 

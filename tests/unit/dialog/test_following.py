@@ -92,7 +92,7 @@ def last_end(driver: Driver) -> SnapshotEnd:
     return end
 
 
-def test_who_follows_folds_and_claims_nothing(owner: Driver) -> None:
+def test_a_follower_folds_and_claims_nothing(owner: Driver) -> None:
     follower = follower_of(owner)
     with patch.object(snapshotting, "SNAPSHOT_EVERY_RECORDS", 10**6):
         for name in "abc":
@@ -104,7 +104,7 @@ def test_who_follows_folds_and_claims_nothing(owner: Driver) -> None:
     assert follower.owner.commit(0) == []
 
 
-def test_who_follows_reads_each_record_once(owner: Driver) -> None:
+def test_a_follower_reads_each_record_once(owner: Driver) -> None:
     follower = follower_of(owner)
     follow(follower)
     owner.write(b"garbage")
@@ -115,7 +115,7 @@ def test_who_follows_reads_each_record_once(owner: Driver) -> None:
     assert len(follower.owner.fold.journal.alarms) == 1
 
 
-def test_nothing_piles_up_beside_the_state_of_who_follows(owner: Driver) -> None:
+def test_a_follower_accumulates_no_ready_changed_or_forgotten_endpoints(owner: Driver) -> None:
     follower = follower_of(owner)
     for name in "abc":
         work(owner, name)
@@ -125,7 +125,7 @@ def test_nothing_piles_up_beside_the_state_of_who_follows(owner: Driver) -> None
         assert not any(endpoint.changed for endpoint in state.live())
 
 
-def test_who_is_given_the_partition_goes_on_where_it_stands_and_claims(owner: Driver) -> None:
+def test_a_follower_that_becomes_owner_keeps_its_state_and_claims(owner: Driver) -> None:
     follower = follower_of(owner)
     work(owner, "a")
     follow(follower)
@@ -159,7 +159,7 @@ def test_the_view_of_a_new_owner_that_followed_learns_of_every_change(owner: Dri
     assert (show.whole, len(show.rows)) == (False, 1)
 
 
-def test_who_is_overtaken_by_a_truncation_recovers_again(owner: Driver) -> None:
+def test_a_follower_overtaken_by_a_truncation_stops_without_being_fenced(owner: Driver) -> None:
     for event in (Follow(bounds(owner, 2)), bounds(owner, 2), OutOfRange(beginning=True)):
         follower = follower_of(owner)
         follow(follower)
@@ -169,7 +169,7 @@ def test_who_is_overtaken_by_a_truncation_recovers_again(owner: Driver) -> None:
         assert not stopped.fenced
 
 
-def test_a_log_that_lost_its_end_halts_who_follows(owner: Driver) -> None:
+def test_a_log_that_lost_its_end_halts_its_follower(owner: Driver) -> None:
     follower = follower_of(owner)
     follow(follower)
     (halted,) = follower.step(OutOfRange(beginning=False))
@@ -179,7 +179,7 @@ def test_a_log_that_lost_its_end_halts_who_follows(owner: Driver) -> None:
 # --------------------------------------------------------------------------------------------------------- snapshots
 
 
-def test_who_follows_makes_snapshots_and_deletes_nothing(owner: Driver) -> None:
+def test_a_follower_makes_snapshots_and_deletes_nothing(owner: Driver) -> None:
     follower = follower_of(owner)
     follow(follower)
     offsets = []
@@ -196,7 +196,7 @@ def test_who_follows_makes_snapshots_and_deletes_nothing(owner: Driver) -> None:
     assert digest(after.state) == digest(owner.state)
 
 
-def test_who_follows_makes_no_snapshot_while_somebody_else_does(owner: Driver) -> None:
+def test_a_follower_makes_no_snapshot_while_the_owner_makes_snapshots(owner: Driver) -> None:
     follower = follower_of(owner)
     follow(follower)
     for name in "abc":
@@ -207,7 +207,7 @@ def test_who_follows_makes_no_snapshot_while_somebody_else_does(owner: Driver) -
         assert not follower.owner.snapshots.busy
 
 
-def test_who_is_given_the_partition_finishes_no_snapshot_that_it_had_begun(owner: Driver) -> None:
+def test_a_follower_that_becomes_owner_abandons_its_unfinished_snapshot(owner: Driver) -> None:
     follower = follower_of(owner)
     follow(follower)
     work(owner, "a")

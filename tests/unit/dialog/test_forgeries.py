@@ -54,7 +54,7 @@ def test_both_records_are_taken_once(pair: Pair, again: bytes) -> None:
     assert pair.target.state.statistics.duplicates == 2
 
 
-def test_a_stranger_who_went_far_ahead_holds_up_nothing(pair: Pair) -> None:
+def test_forged_records_far_ahead_do_not_delay_the_session(pair: Pair) -> None:
     conversation, to = pair.begin(), pair.target.address
     first = pair.client.next[to]
     for ahead in range(first, first + 3):
@@ -74,7 +74,7 @@ def test_a_far_counter_leaves_the_sender_heard(pair: Pair) -> None:
     assert (pair.target.state.statistics.gaps, pair.target.state.statistics.forged) == (1, 0)
 
 
-def test_what_comes_behind_a_forged_end_comes_back(pair: Pair) -> None:
+def test_messages_after_a_forged_end_come_back(pair: Pair) -> None:
     conversation, to = pair.begin(), pair.target.address
     counter = pair.client.next[to]
     pair.target.take(pair.client.end(to, conversation, End(pair.client.id, pair.home.address), counter=counter))
@@ -87,7 +87,7 @@ def test_what_comes_behind_a_forged_end_comes_back(pair: Pair) -> None:
     assert len({(sent.detail.writer, sent.detail.counter) for sent in back}) == 2
 
 
-def test_the_session_is_told_once_and_goes_on(pair: Pair) -> None:
+def test_the_session_is_notified_of_a_forgery_once_and_continues(pair: Pair) -> None:
     conversation, to = pair.begin(), pair.target.address
     writer = pair.client.id = session_writer(1_000, 7)
     pair.target.state.now_ms = 1_000
@@ -104,7 +104,7 @@ def test_the_session_is_told_once_and_goes_on(pair: Pair) -> None:
     assert [*forgeries_told(pair.home.state, [writer], [to])] == [told]
 
 
-def test_what_was_sent_before_its_writer_was_closed_arrives(pair: Pair) -> None:
+def test_honest_records_sent_before_the_close_of_their_writer_arrive_despite_forged_ones(pair: Pair) -> None:
     """Its session was told how many records arrived, and sends the rest under another id."""
     conversation, to = pair.begin(), pair.target.address
     first = pair.client.next[to]
@@ -116,7 +116,7 @@ def test_what_was_sent_before_its_writer_was_closed_arrives(pair: Pair) -> None:
     assert waiting(pair, conversation) == [b"0", b"forged", b"forged", b"honest", b"honest"]
 
 
-def test_a_follower_takes_from_the_commit_what_is_contested() -> None:
+def test_a_follower_accepts_a_contested_record_only_if_the_commit_lists_it() -> None:
     follower = Pair()
     conversation = follower.begin()
     header = follower.client.message(follower.target.address, conversation)
@@ -174,7 +174,7 @@ def test_a_copy_for_another_incarnation_is_not_compared(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("writer", "expected"), [(owner_writer(identifier("incarnation"), 0), 0), (session_writer(1_000, 7), 1)]
 )
-def test_an_owner_may_say_void_in_the_place_of_what_it_took_back_and_a_session_may_not(
+def test_an_owner_may_replace_a_withdrawn_message_with_a_void_and_a_session_may_not(
     pair: Pair, writer: bytes, expected: int, snapshot_between: bool, void_first: bool
 ) -> None:
     state = pair.target.state
@@ -231,7 +231,7 @@ def test_of_writers_that_say_nothing_any_more_so_many_are_known(pair: Pair, monk
 
 
 @pytest.mark.parametrize("others", [0, 5])
-def test_what_came_before_a_snapshot_is_compared_behind_it(
+def test_records_before_a_snapshot_are_compared_with_later_ones(
     pair: Pair, others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forgeries, "RECENT_RECORDS_MAX", 3)
@@ -256,7 +256,9 @@ def test_what_came_before_a_snapshot_is_compared_behind_it(
     assert not after.target.state.recent.unknown
 
 
-def test_a_duplicate_of_what_is_not_remembered_is_counted_as_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_duplicate_of_a_forgotten_record_is_counted_and_raises_no_alarm(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(forgeries, "RECENT_RECORDS_MAX", 3)
     conversation = pair.begin()
     first = pair.client.message(pair.target.address, conversation)
@@ -309,7 +311,7 @@ CLOSED = WriterClosed(b"w" * 16, 1, address_of())
         ((CLOCK, FORGED), CLOCK),
     ],
 )
-def test_what_a_session_needs_to_know_is_not_hidden_by_a_forgery(
+def test_a_forgery_notice_gives_way_to_every_other_answer(
     pair: Pair, heard: tuple[Notice | WriterClosed, ...], kept: Notice | WriterClosed
 ) -> None:
     for said in heard:

@@ -72,21 +72,21 @@ def test_a_side_is_forgotten_by_its_own_state_and_that_of_its_peer(
         (side(CO, suspended=True), None),
     ],
 )
-def test_a_side_is_not_forgotten_when_it_expects_something_or_somebody_else_is_to_act(
+def test_a_side_that_awaits_an_event_or_an_action_of_another_party_is_not_forgotten(
     one: SideFacts, peer: SideFacts | None
 ) -> None:
     assert cause_of(one, peer) is None
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_every_cause_has_a_sentence_that_says_why_and_one_that_says_what_to_do(cause: Cause) -> None:
+def test_every_cause_has_a_sentence_with_the_reason_and_a_sentence_with_the_remedy(cause: Cause) -> None:
     why, remedy = explained(side(DI), cause)
     assert why.endswith(".")
     assert remedy.endswith(".")
     assert "{" not in why + remedy
 
 
-def test_who_has_ended_and_whose_peer_is_gone_may_only_want_a_reader_on_either_side() -> None:
+def test_an_ended_side_whose_peer_is_gone_may_need_a_reader_on_either_side() -> None:
     why, remedy = explained(initiator(DO), Cause.PEER_GONE)
     assert why.startswith("This side has ended, and the other side is gone: service '//far' has ended too")
     assert remedy == (
@@ -96,13 +96,13 @@ def test_who_has_ended_and_whose_peer_is_gone_may_only_want_a_reader_on_either_s
     assert "gone for good" in explained(initiator(CO), Cause.PEER_GONE)[0]
 
 
-def test_what_waits_before_the_end_is_counted_in_the_sentence() -> None:
+def test_the_explanation_counts_the_messages_waiting_before_the_end() -> None:
     why, remedy = explained(initiator(DI, end_waits=True, unread=1), Cause.END_UNREAD)
     assert why == (
-        "The other side has ended, and its EndDialog waits for service '//near', which does not receive, behind 1 "
+        "The other side has ended, and its EndDialog waits for service '//near', which has no active reader, after 1 "
         "message."
     )
-    assert remedy == "Start a reader of the queue of service '//near' that ends on EndDialog."
+    assert remedy == "Start a reader of the queue of service '//near' whose handler ends conversations on EndDialog."
     why, _ = explained(initiator(ER, end_waits=True), Cause.END_UNREAD)
     assert why.startswith("It has failed, and its Error waits")
 
@@ -142,7 +142,7 @@ def test_a_timer_and_a_lifetime_count_from_the_commit_that_sets_them() -> None:
     assert (side_of(target).timer_ms, side_of(target).expires_ms) == (500, 900)
 
 
-def test_a_commit_tells_of_what_was_received_sent_ended_and_done_otherwise() -> None:
+def test_endpoints_with_receives_sends_ends_attempts_or_timers_count_as_worked_on_by_a_commit() -> None:
     assert worked_on(CommitOperations()) == set()
     rare: list[Rare] = [Attempt([4, 5]), SetTimer(6, 1_000), Prune(7)]
     operations = CommitOperations([], [1], [4], [(2, "reply", [b""])], [EndOperation(3)], rare)

@@ -41,7 +41,7 @@ def leaving(emitter: Emitter) -> dict[Address, int]:
     return {effect.address: effect.size for effect in emitter.pending()}
 
 
-def test_an_output_waits_until_another_destination_has_what_was_sent_there_before(
+def test_an_output_waits_for_the_acknowledgement_of_earlier_outputs_to_another_destination(
     state: Partition, emitter: Emitter
 ) -> None:
     push(state, FIRST, 3)

@@ -44,7 +44,7 @@ def came_back(pair: Pair) -> list[Bounced]:
     return [*pair.home.state.mailbox.entries.values()]
 
 
-def test_what_a_target_has_not_received_goes_back_in_order_behind_a_note(pair: Pair) -> None:
+def test_unreceived_messages_of_a_target_go_back_in_order_after_a_note(pair: Pair) -> None:
     conversation = pair.begin(messages=3)
     staging, transaction = taken(pair)
     with transaction:
@@ -76,7 +76,7 @@ def test_a_note_that_no_commit_holds_is_refused_and_nothing_is_noted(pair: Pair)
     assert pair.initiator(conversation).state is State.DISCONNECTED_INBOUND
 
 
-def test_what_was_received_does_not_come_back(pair: Pair) -> None:
+def test_received_messages_are_not_given_back(pair: Pair) -> None:
     conversation = pair.begin(messages=3)
     staging, transaction = taken(pair)
     with transaction:
@@ -87,7 +87,7 @@ def test_what_was_received_does_not_come_back(pair: Pair) -> None:
     assert pair.receiver(conversation).consumed == 1
 
 
-def test_what_comes_between_the_decision_and_its_commit_is_given_back_too(pair: Pair) -> None:
+def test_messages_that_arrive_between_the_decision_and_its_commit_are_given_back_too(pair: Pair) -> None:
     conversation = pair.begin()
     staging, transaction = taken(pair)
     with transaction:
@@ -100,7 +100,7 @@ def test_what_comes_between_the_decision_and_its_commit_is_given_back_too(pair: 
     assert found[-1].bounce.reason is BounceReason.PEER_ENDED, "as on every returning dialog"
 
 
-def test_the_end_stands_behind_what_is_given_back(pair: Pair) -> None:
+def test_the_end_follows_the_returned_messages(pair: Pair) -> None:
     pair.begin(messages=2)
     staging, transaction = taken(pair)
     with transaction:
@@ -140,7 +140,7 @@ def test_behind_a_savepoint_nothing_is_given_back(pair: Pair) -> None:
     assert not transaction.size_bytes
 
 
-def test_nothing_is_said_on_a_conversation_behind_that(pair: Pair) -> None:
+def test_a_given_back_conversation_accepts_no_send_and_no_end(pair: Pair) -> None:
     pair.begin()
     _, transaction = taken(pair)
     transaction.give_back(transaction.dialog, *NOTE)
@@ -150,7 +150,7 @@ def test_nothing_is_said_on_a_conversation_behind_that(pair: Pair) -> None:
         transaction.end(transaction.dialog)
 
 
-def test_who_began_a_conversation_gives_nothing_back(pair: Pair) -> None:
+def test_an_initiator_cannot_give_messages_back(pair: Pair) -> None:
     (initiator,) = pair.answered("asked")
     staging = Staging(pair.home.state, anything, OwnerSettings())
     transaction = staging.take()

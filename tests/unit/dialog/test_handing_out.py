@@ -70,7 +70,9 @@ def test_while_it_is_on_its_way_and_the_next_one_is_full_nothing_is_handed_out()
     assert len(process.appends) == 2
 
 
-def test_what_is_left_for_the_commit_after_the_next_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_group_is_handed_out_while_finished_work_waits_for_the_commit_after_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("konverse.dialog.owner.staging.COMMIT_BYTES_TARGET", 1)
     process = Process()
     for transaction in (process.take(), process.take()):
@@ -131,14 +133,14 @@ def test_a_group_with_which_nothing_was_done_rests_and_comes_again() -> None:
     assert process.take().dialog is transaction.dialog
 
 
-def test_a_group_that_failed_is_told_to_the_trial() -> None:
+def test_a_failed_group_is_passed_to_the_trial() -> None:
     process = Process(names=("a",))
     process.ended(process.take(), commits=False)
     assert process.owner.trial.due
     assert not process.handing_out.resting
 
 
-def test_nothing_comes_of_what_ends_when_the_partition_is_lost() -> None:
+def test_a_resting_group_is_not_handed_out_again_after_the_partition_is_lost() -> None:
     process = Process(names=("a",))
     rests = process.take()
     process.ended(rests)
@@ -170,7 +172,7 @@ def test_acknowledgements_wait_for_a_commit_only_when_they_are_asked_for() -> No
     assert not should_commit(process.owner, acknowledgements=True), "one is on its way"
 
 
-def test_after_a_crash_a_group_that_nobody_wants_has_had_its_turn() -> None:
+def test_after_a_crash_an_unwanted_group_can_be_skipped_once() -> None:
     process = Process()
     driver = process.drivers[0]
     assert let_others_pass(process.owner) is None, "nothing crashed"

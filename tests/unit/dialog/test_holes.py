@@ -8,7 +8,7 @@ import pytest
 
 from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.pool.recycling import standing_of
-from konverse.dialog.session.lanes import Lane, heard, refused
+from konverse.dialog.session.lanes import Lane, has_ingested, refused
 from konverse.dialog.session.outcome import OutcomeQuery
 from konverse.dialog.session.rotation import CloseQuery, Unheard, reply
 from konverse.dialog.session.session import Session
@@ -75,7 +75,7 @@ def told(world: World, kind: Kind) -> list[tuple[Envelope, bytes | None]]:
 
 
 @WRITERS
-def test_a_writer_that_was_known_goes_on_behind_a_hole(world: World, number: int) -> None:
+def test_a_known_writer_continues_after_a_hole(world: World, number: int) -> None:
     target, somebody = world.target, writer(number)
     assert message(target, somebody, 0) == 0
     assert message(target, somebody, 4) == 1, "nothing was lost yet"
@@ -86,7 +86,7 @@ def test_a_writer_that_was_known_goes_on_behind_a_hole(world: World, number: int
 
 
 @WRITERS
-def test_a_writer_whose_first_words_are_gone_is_heard(world: World, number: int) -> None:
+def test_a_writer_whose_first_records_were_lost_is_accepted(world: World, number: int) -> None:
     target, somebody = world.target, writer(number)
     assert message(target, somebody, 7) == 1
     assert somebody.id not in target.state.writers
@@ -97,7 +97,7 @@ def test_a_writer_whose_first_words_are_gone_is_heard(world: World, number: int)
 
 
 @WRITERS
-def test_a_copy_of_what_came_before_the_hole_does_not_close_it(world: World, number: int) -> None:
+def test_a_copy_of_a_record_from_before_the_hole_does_not_close_the_hole(world: World, number: int) -> None:
     """A late request of an abandoned producer may land behind the hole. Its counter proves nothing."""
     target, somebody = world.target, writer(number)
     lose(target)
@@ -135,7 +135,7 @@ def test_the_bytes_of_the_next_record_are_predicted_behind_a_hole(world: World) 
     assert world.target.state.statistics.gaps == 0
 
 
-def test_what_a_session_says_behind_a_hole_is_received_in_order_and_once(world: World) -> None:
+def test_messages_after_a_hole_are_received_in_order_and_once(world: World) -> None:
     world.begin("before")
     lose(world.target)
     conversation, target = identifier("behind"), world.target.address
@@ -161,7 +161,7 @@ def test_a_closed_writer_has_no_hole_where_its_heir_sends_everything_again(world
 # --------------------------------------------------------------------------------------------------- late records
 
 
-def test_a_message_of_the_hole_that_comes_late_comes_back_once_and_home_is_told(world: World) -> None:
+def test_late_messages_from_the_hole_bounce_once_and_home_is_notified_of_the_loss(world: World) -> None:
     lost = lose(world.target)
     conversation = identifier("in the hole")
     message(world.target, world.client, 5, identifier("another"))
@@ -183,7 +183,7 @@ def test_a_message_of_the_hole_that_comes_late_comes_back_once_and_home_is_told(
     assert world.target.state.statistics.gaps == 0
 
 
-def test_a_begin_of_the_hole_that_comes_late_begins_nothing_and_its_target_is_told(world: World) -> None:
+def test_a_late_begin_from_the_hole_is_refused_and_its_target_receives_an_end(world: World) -> None:
     lose(world.home)
     message(world.home, world.client, 5)
     begin = begin_block(group=identifier("late"))
@@ -235,7 +235,7 @@ def test_the_home_of_a_conversation_whose_first_message_is_gone_gets_an_error(wo
     assert initiator.error[2] == lost_body(*lost)
 
 
-def test_so_does_the_home_to_which_the_initiator_has_moved(world: World) -> None:
+def test_a_moved_initiator_gets_an_error_when_the_first_message_was_lost(world: World) -> None:
     conversation = world.begin(messages=0)
     moved = move(world, world.home, world.initiator(conversation), world.second)
     lose(world.target)
@@ -244,7 +244,7 @@ def test_so_does_the_home_to_which_the_initiator_has_moved(world: World) -> None
     assert moved.state is State.ERROR
 
 
-def test_so_does_the_home_of_a_client_transaction_whose_first_message_is_gone(world: World) -> None:
+def test_the_initiator_of_a_client_transaction_gets_an_error_when_its_first_message_was_lost(world: World) -> None:
     conversation, transmission = world.begin(messages=0), writer(0)
     lose(world.target)
     suffix = Suffix("order", home=world.home.address, origin=world.client.id)
@@ -255,14 +255,14 @@ def test_so_does_the_home_of_a_client_transaction_whose_first_message_is_gone(wo
     assert world.initiator(conversation).state is State.ERROR
 
 
-def test_where_nothing_was_lost_a_message_to_nobody_only_comes_back(world: World) -> None:
+def test_a_message_without_a_receiver_only_bounces_if_nothing_was_lost(world: World) -> None:
     conversation = world.begin(messages=0)
     world.send(conversation, b"1", counter=0)
     assert len(told(world, Kind.BOUNCE)) == 1
     assert told(world, Kind.NO_PEER) == []
 
 
-def test_who_has_ended_in_peace_hears_of_no_loss(world: World) -> None:
+def test_a_conversation_that_ended_normally_gets_no_error_for_a_loss(world: World) -> None:
     conversation = world.begin()
     world.target.end(world.receiver(conversation))
     world.settle()
@@ -287,15 +287,15 @@ def test_a_conversation_whose_begin_is_gone_is_over_for_a_pool(world: World) -> 
 # -------------------------------------------------------------------------------------------- questions about it
 
 
-def test_what_lay_in_a_hole_was_not_taken_and_never_will_be(world: World) -> None:
+def test_records_in_a_hole_were_not_ingested_and_are_refused(world: World) -> None:
     target, lane = world.target, Lane(world.target.address, world.client.id)
     message(target, world.client, 0)
     lose(target)
     message(target, world.client, 3)
-    assert [heard(target.state, lane, counter) for counter in range(5)] == [True, False, False, True, False]
+    assert [has_ingested(target.state, lane, counter) for counter in range(5)] == [True, False, False, True, False]
     assert [refused(target.state, lane, counter) for counter in range(5)] == [False, True, True, False, False]
     target.take(writer(2).close(target.address, world.client.id))
-    assert [heard(target.state, lane, counter) for counter in range(5)] == [True, False, False, True, False]
+    assert [has_ingested(target.state, lane, counter) for counter in range(5)] == [True, False, False, True, False]
     assert [refused(target.state, lane, counter) for counter in range(5)] == [False, True, True, False, True]
 
 
@@ -313,7 +313,7 @@ def asked(world: World, *counters: int) -> OutcomeQuery:
     [((0,), None), ((0, 1), 5), ((2, 3), 4), ((0, 1, 3), 5), ((3,), None), ((3, 4), 5)],
     ids=str,
 )
-def test_the_outcome_of_what_lay_in_a_hole_is_that_it_was_not_received(
+def test_records_in_a_hole_have_the_outcome_not_received(
     world: World, counters: tuple[int, ...], missing: int | None
 ) -> None:
     message(world.target, world.client, 0)
@@ -325,9 +325,7 @@ def test_the_outcome_of_what_lay_in_a_hole_is_that_it_was_not_received(
 
 
 @WRITERS
-def test_where_a_number_was_passed_over_the_conversation_fails_and_nothing_behind_it_is_received(
-    world: World, number: int
-) -> None:
+def test_a_conversation_with_a_skipped_number_fails_and_receives_no_later_message(world: World, number: int) -> None:
     """A failed producer leaves disorder: its repeated records come behind later ones."""
     lost, target, somebody, conversation = lose(world.target), world.target, writer(number), identifier("later")
     target.take(somebody.first(target.address, conversation, begin_block(), counter=0), b"0")
@@ -368,7 +366,7 @@ def test_a_question_that_lay_in_a_hole_is_asked_again(world: World) -> None:
     assert reply(target.state, wanted) is Unheard.LATER
 
 
-def test_of_more_holes_than_are_kept_apart_the_oldest_are_one_and_nothing_is_said_of_it(world: World) -> None:
+def test_the_oldest_of_too_many_holes_are_merged_and_their_outcome_is_expired(world: World) -> None:
     lose(world.target)
     for number in range(WRITER_HOLE_ENTRIES_MAX + 1):
         message(world.target, world.client, 2 * number + 1)
@@ -382,7 +380,7 @@ def test_of_more_holes_than_are_kept_apart_the_oldest_are_one_and_nothing_is_sai
     assert not asked(world, 5).expired
 
 
-def test_a_snapshot_holds_where_the_last_hole_ends_and_who_was_passed_over(world: World) -> None:
+def test_a_snapshot_holds_the_lost_range_and_the_holes_of_writers(world: World) -> None:
     before = digest(world.target.state)
     lose(world.target)
     assert digest(world.target.state) != before

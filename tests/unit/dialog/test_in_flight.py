@@ -46,7 +46,7 @@ def test_a_group_is_in_the_outbox_then_in_the_log_then_there(world: World, relat
     assert living(world.second, Role.TARGET, one.conversation).group_id == group
 
 
-def test_who_has_gone_on_meanwhile_is_found_where_it_goes_last(world: World) -> None:
+def test_a_group_that_moved_twice_is_found_at_its_last_destination(world: World) -> None:
     one = world.receiver(world.begin("one"))
     group = one.group_id
     relocate(world.target, one, world.second)
@@ -71,7 +71,7 @@ def test_a_state_of_which_the_first_piece_has_arrived_is_found_where_that_is(wor
     assert [way.found for way in sent(world.second.state, GROUP)] == [GroupPlace(world.second.address, one.service)]
 
 
-def test_what_is_no_beginning_of_a_state_says_nothing(world: World) -> None:
+def test_records_that_do_not_begin_an_arriving_state_locate_no_group(world: World) -> None:
     """Nor records for an earlier partition of this name."""
     one = world.receiver(world.begin("one"))
     relocate(world.target, one, world.second)

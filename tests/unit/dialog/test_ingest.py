@@ -138,7 +138,7 @@ def test_a_stale_number_of_another_writer_is_counted_also_after_8192_messages(pa
 # ------------------------------------------------------------------------------------------------------ bookkeeping
 
 
-def test_what_is_queued_is_the_offset_the_type_and_the_drivers_own_record() -> None:
+def test_a_queue_entry_holds_the_offset_the_type_and_the_drivers_own_record() -> None:
     side, client, conversation = Side("orders"), Scribe("client"), identifier("c")
     records = [record(b"0"), record(b"1"), record(b"2")]
     headers = [

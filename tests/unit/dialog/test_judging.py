@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog.batch.driver import look
+from konverse.dialog.batch.driver import observe
 from konverse.dialog.batch.task import Task
 from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.state.batches import Judgement
@@ -64,7 +64,7 @@ def test_the_first_batch_of_a_number_decides_it(query: Query, judge: Side) -> No
     assert judge.state.judgements[QUERY].by == query.driver.id
 
 
-def test_every_partition_is_told_also_where_nobody_has_won(query: Query, judge: Side) -> None:
+def test_every_partition_gets_the_decision_even_without_a_winner(query: Query, judge: Side) -> None:
     query.batch(to=judge, homes=(HOME, ELSEWHERE))
     assert told(judge, HOME) == told(judge, ELSEWHERE) == [(0, True, 0)]
     assert told(judge, TARGET) == [(0, False, 0)]
@@ -99,7 +99,7 @@ def test_an_attempt_that_was_vetoed_before_it_won_cannot_win(query: Query, judge
     assert judge.state.judgements[QUERY].vetoed == {}, "what cannot win any more needs no veto"
 
 
-def test_a_veto_against_who_has_won_changes_nothing(query: Query, judge: Side) -> None:
+def test_a_veto_against_the_winner_changes_nothing(query: Query, judge: Side) -> None:
     query.batch(wrote(query, "winner"), to=judge)
     judge.take(Scribe("p").write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier("winner"))))
     assert judge.outputs(ELSEWHERE) == []
@@ -120,7 +120,7 @@ def test_of_vetoes_and_queries_no_more_are_remembered_than_may_be(query: Query, 
     assert told(judge, TARGET) == []
 
 
-def test_what_is_no_batch_and_no_veto_is_counted(judge: Side) -> None:
+def test_an_invalid_batch_and_an_invalid_veto_are_counted(judge: Side) -> None:
     writer = Scribe("w")
     judge.take(writer.write(Kind.BATCH, judge.address, QUERY), b"?")
     judge.take(writer.write(Kind.VETO, judge.address, QUERY))
@@ -143,7 +143,7 @@ def test_an_abandoned_query_is_over_everywhere(query: Query, judge: Side) -> Non
     assert side.state.statistics.void == 2, "also what comes later"
 
 
-def test_what_was_decided_is_state(query: Query, judge: Side) -> None:
+def test_decisions_are_part_of_the_state(query: Query, judge: Side) -> None:
     query.batch(to=judge, number=4)
     judge.take(Scribe("p").write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier("loser"), 5)))
     other = Partition(judge.state.identity)
@@ -178,7 +178,7 @@ def test_a_query_whose_writer_is_closed_is_forgotten_and_judged_no_more(query: Q
     write(query, judge, 1, identifier_)
     assert {*judge.state.judgements} == {QUERY}
     assert told(judge, HOME) == [(0, True, 0), (0, True, 0)], "one of each query"
-    assert look(judge.state, identifier_, RUN, ()).over
+    assert observe(judge.state, identifier_, RUN, ()).over
 
 
 def test_a_veto_that_comes_when_a_query_is_over_is_agreed_to(query: Query, judge: Side) -> None:

@@ -70,7 +70,7 @@ def moves_one(staging: Staging, world: World, group: bytes = GROUP) -> Endpoint:
 # --------------------------------------------------------------------------------------------------------- the moves
 
 
-def test_what_moves_to_a_group_elsewhere_is_received_with_it_there_behaviour_88(world: World) -> None:
+def test_a_conversation_that_moves_to_a_remote_group_is_received_with_it_behaviour_88(world: World) -> None:
     mate = world.receiver(world.begin("mate"))
     world.target.commit(rare=[Move(mate.index, GROUP)])
     world.target.commit(rare=[Relocate(mate.index, world.second.address, 0, 1)])
@@ -105,7 +105,7 @@ def test_a_conversation_leaves_its_group_and_the_others_stay(world: World) -> No
     assert living(world.second, Role.TARGET, one.conversation).group_id == GROUP
 
 
-def test_who_comes_to_a_group_that_is_gone_founds_it_anew(world: World) -> None:
+def test_a_conversation_that_arrives_after_its_group_is_gone_founds_it_again(world: World) -> None:
     one = world.receiver(world.begin("one", messages=2))
     staging = staging_of(world)
     moves_one(staging, world)
@@ -114,7 +114,7 @@ def test_who_comes_to_a_group_that_is_gone_founds_it_anew(world: World) -> None:
     assert living(world.second, Role.TARGET, one.conversation).group_id == GROUP
 
 
-def test_who_comes_to_a_suspended_group_waits_with_it(world: World) -> None:
+def test_a_conversation_that_arrives_at_a_suspended_group_is_suspended_with_it(world: World) -> None:
     mate = world.receiver(world.begin("mate"))
     world.target.commit(rare=[Move(mate.index, GROUP)])
     world.target.commit(rare=[Relocate(mate.index, world.second.address, 0, 1)])
@@ -130,7 +130,7 @@ def test_who_comes_to_a_suspended_group_waits_with_it(world: World) -> None:
     assert living(world.second, Role.TARGET, one.conversation).suspended
 
 
-def test_who_goes_back_to_its_own_group_joins_those_who_are_in_it_elsewhere(world: World) -> None:
+def test_a_conversation_that_returns_to_its_own_group_joins_its_members_elsewhere(world: World) -> None:
     one, two = world.receiver(world.begin("one", messages=2)), world.receiver(world.begin("two"))
     own = one.group_id
     world.target.commit(rare=[Move(two.index, own)])
@@ -150,7 +150,7 @@ def test_who_goes_back_to_its_own_group_joins_those_who_are_in_it_elsewhere(worl
     assert [mate.conversation for mate in mates] == [two.conversation, one.conversation]
 
 
-def test_who_goes_back_to_its_own_group_founds_it_when_nobody_is_in_it(world: World) -> None:
+def test_a_conversation_that_returns_to_its_own_empty_group_founds_it(world: World) -> None:
     one = world.receiver(world.begin("one"))
     own = one.group_id
     world.target.commit(rare=[Move(one.index, GROUP)])
@@ -172,7 +172,7 @@ def test_a_group_that_leaves_is_found_where_it_goes(world: World) -> None:
     assert found_in(world.second.state, GROUP) is None
 
 
-def test_who_moves_to_a_group_that_is_on_its_way_here_founds_it_here(world: World) -> None:
+def test_a_conversation_that_moves_to_an_arriving_group_founds_it_here(world: World) -> None:
     world.begin("one")
     staging = staging_of(world)
     service = world.target.state.live()[0].service
@@ -185,7 +185,7 @@ def test_who_moves_to_a_group_that_is_on_its_way_here_founds_it_here(world: Worl
     assert world.target.state.moves.leaving == {}
 
 
-def test_who_leaves_for_its_own_group_is_restored_as_it_was(world: World) -> None:
+def test_a_move_to_the_own_group_is_restored_from_a_snapshot(world: World) -> None:
     one = world.receiver(world.begin("one"))
     own = one.group_id
     world.target.commit(rare=[Move(one.index, GROUP)])
@@ -194,16 +194,16 @@ def test_who_leaves_for_its_own_group_is_restored_as_it_was(world: World) -> Non
     restore(restored, b"".join(Freeze(world.target.state).pieces()))
     assert digest(restored) == digest(world.target.state)
     staging = Staging(restored, anything, OwnerSettings())
-    staging.leaving.look()
+    staging.leaving.find()
     assert staging.merge()[0].rare == [Relocate(one.index, world.second.address, 0, 1)]
 
 
-def test_who_joins_a_group_that_leaves_goes_along(world: World) -> None:
+def test_a_conversation_that_joins_a_leaving_group_moves_with_it(world: World) -> None:
     one, two = world.receiver(world.begin("one")), world.receiver(world.begin("two"))
     move_away(world, one)
     world.target.commit(rare=[Move(two.index, GROUP)])
     staging = staging_of(world)
-    staging.leaving.look()
+    staging.leaving.find()
     commit(staging, world.target)
     world.settle()
     assert living(world.second, Role.TARGET, two.conversation).members[1].conversation == two.conversation
@@ -253,7 +253,7 @@ def test_a_group_elsewhere_of_another_service_is_refused_behaviour_89(world: Wor
         ("INSTALL_BYTES_MAX", 1, InvalidState),
     ],
 )
-def test_what_cannot_leave_its_partition_is_refused(
+def test_moving_a_conversation_that_cannot_leave_its_partition_is_refused(
     world: World, bound: str, value: int, error: type[Exception]
 ) -> None:
     world.begin("one")
@@ -278,7 +278,7 @@ def test_a_group_that_leaves_is_state(world: World) -> None:
     assert restored.moves.leaving == {GROUP: world.second.address}
 
 
-def test_the_next_owner_goes_on_with_the_move(driver: Driver) -> None:
+def test_the_next_owner_completes_the_move(driver: Driver) -> None:
     finds(driver.owner.staging, lambda _: ELSEWHERE._replace(service=driver.state.live()[0].service))
     transaction = driver.owner.take()
     assert transaction is not None
@@ -296,7 +296,7 @@ def test_the_next_owner_goes_on_with_the_move(driver: Driver) -> None:
     assert next_one.state.moves.leaving == {}
 
 
-def test_what_cannot_leave_any_more_goes_on_where_it_is_until_it_can(driver: Driver) -> None:
+def test_a_conversation_that_cannot_leave_continues_in_place_until_it_can(driver: Driver) -> None:
     one = driver.state.endpoint(Role.TARGET, identifier("one"))
     assert one is not None
     with patch.object(moving, "STUB_ENTRIES_MAX", 0):

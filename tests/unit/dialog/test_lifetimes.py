@@ -83,7 +83,7 @@ OVER: Final = [
 @pytest.mark.parametrize(
     ("before", "role", "happens", "after", "error"), OVER, ids=[f"{before}-{role.name}" for before, role, *_ in OVER]
 )
-def test_what_becomes_of_a_side_when_its_lifetime_is_over_behaviours_122_to_124_and_128(  # noqa: PLR0917  # a line of the table
+def test_the_state_of_a_side_after_its_lifetime_behaviours_122_to_124_and_128(  # noqa: PLR0917  # a line of the table
     pair: Pair, before: str, role: Role, happens: Any, after: str, error: int | None
 ) -> None:
     conversation = pair.begin(lifetime_ms=1_000)
@@ -121,7 +121,7 @@ def test_a_side_that_had_received_the_end_gets_the_error_of_its_lifetime_too(pai
     assert target.state is State.ERROR
 
 
-def test_what_comes_for_a_side_that_went_with_its_lifetime_is_answered(pair: Pair) -> None:
+def test_an_end_for_a_side_removed_by_its_lifetime_is_answered(pair: Pair) -> None:
     conversation = pair.begin(lifetime_ms=1_000)
     pair.end_call(conversation)
     pair.home.deliver(pair.target)
@@ -134,7 +134,7 @@ def test_what_comes_for_a_side_that_went_with_its_lifetime_is_answered(pair: Pai
     assert pair.target.state.unread == pair.home.state.unread == 0
 
 
-def test_those_that_go_with_their_lifetimes_leave_their_places_in_one_order(pair: Pair) -> None:
+def test_sides_removed_by_their_lifetimes_free_their_indexes_in_one_order(pair: Pair) -> None:
     for name, lifetime_ms in (("first", 900), ("second", 300), ("third", 600)):
         pair.begin(name, lifetime_ms=lifetime_ms)
         pair.end_call(identifier(name))

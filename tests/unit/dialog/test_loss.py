@@ -50,7 +50,7 @@ def test_a_conversation_that_talks_fails_on_both_sides(world: World) -> None:
     assert failed_by(world.initiator(conversation), lost)
 
 
-def test_what_was_received_before_a_loss_waits_behind_its_error(world: World) -> None:
+def test_messages_accepted_before_a_loss_are_received_after_its_error(world: World) -> None:
     conversation = world.begin(messages=2)
     lose(world.target)
     target = world.receiver(conversation)
@@ -60,7 +60,7 @@ def test_what_was_received_before_a_loss_waits_behind_its_error(world: World) ->
     assert world.target.state.live() == []
 
 
-def test_an_error_that_a_loss_brings_wakes_who_has_nothing_to_receive(world: World) -> None:
+def test_the_error_of_a_loss_makes_an_endpoint_without_unread_messages_ready(world: World) -> None:
     conversation = world.begin()
     target = world.receiver(conversation)
     world.target.receive(target)
@@ -78,7 +78,7 @@ def test_a_conversation_that_a_session_began_fails_although_nothing_was_sent_on_
     assert sent.kind is Kind.ERROR
 
 
-def test_a_conversation_of_which_nobody_knows_yet_does_not_fail(world: World) -> None:
+def test_a_loss_does_not_fail_a_conversation_that_has_sent_nothing_yet(world: World) -> None:
     conversation = identifier("begun by a handler")
     world.home.commit(begins=[(conversation, begin_block(group=conversation))])
     lose(world.home)
@@ -90,7 +90,7 @@ def test_a_conversation_of_which_nobody_knows_yet_does_not_fail(world: World) ->
     assert world.target.waiting(world.receiver(conversation)) == ["order"]
 
 
-def test_who_has_heard_the_end_of_its_peer_has_missed_nothing(world: World) -> None:
+def test_a_loss_after_the_end_of_the_peer_causes_no_error(world: World) -> None:
     conversation = world.begin()
     world.end_call(conversation)
     world.home.deliver(world.target)
@@ -101,7 +101,7 @@ def test_who_has_heard_the_end_of_its_peer_has_missed_nothing(world: World) -> N
     assert world.target.outputs(world.home.address) == []
 
 
-def test_who_has_failed_before_keeps_the_error_that_it_has(world: World) -> None:
+def test_an_endpoint_that_failed_before_a_loss_keeps_its_error(world: World) -> None:
     conversation = world.begin()
     world.end_call(conversation, error=(5, "enough"))
     world.home.deliver(world.target)
@@ -112,7 +112,7 @@ def test_who_has_failed_before_keeps_the_error_that_it_has(world: World) -> None
     assert world.target.outputs(world.home.address) == []
 
 
-def test_who_waits_for_the_end_of_its_peer_waits_no_longer(world: World) -> None:
+def test_a_side_that_waits_for_the_end_of_its_peer_is_removed_by_a_loss(world: World) -> None:
     conversation = world.begin()
     world.end_call(conversation)
     sent = world.home.deliver(world.target)
@@ -122,7 +122,7 @@ def test_who_waits_for_the_end_of_its_peer_waits_no_longer(world: World) -> None
     assert world.home.outputs(world.target.address) == [], f"the peer was told by {sent[-1].kind.name}"
 
 
-def test_who_ended_before_it_said_anything_waits_no_longer_either(world: World) -> None:
+def test_an_initiator_that_ended_before_its_first_send_is_removed_by_a_loss(world: World) -> None:
     conversation = identifier("begun and ended by a handler")
     world.home.commit(begins=[(conversation, begin_block(group=conversation))])
     world.home.end(world.initiator(conversation), 5, "enough")
@@ -142,7 +142,7 @@ def test_every_member_of_a_group_fails(world: World) -> None:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_who_has_moved_away_fails_where_it_is(world: World, role: Role) -> None:
+def test_an_endpoint_that_moved_away_fails_at_its_new_partition(world: World, role: Role) -> None:
     conversation = world.begin()
     side, endpoint = (
         (world.home, world.initiator(conversation))
@@ -208,14 +208,14 @@ def test_a_state_that_arrives_behind_a_loss_is_installed(world: World) -> None:
 # ------------------------------------------------------------------------------------------------------ counted, kept
 
 
-def test_what_is_gone_is_counted(world: World) -> None:
+def test_lost_records_are_counted(world: World) -> None:
     lose(world.target, 3)
     lose(world.target, 4)
     assert world.target.state.statistics.lost == 7
     assert (world.target.state.lost_from, world.target.state.lost_to) == (3, 7)
 
 
-def test_a_commit_names_what_it_says_is_gone() -> None:
+def test_the_loss_recorded_in_a_commit_is_found() -> None:
     def commit(*rare: Prune | Lost) -> Commit:
         return Commit(1, bytes(16), 1, GENESIS_HASH, 9, CommitOperations(rare=[*rare]))
 

@@ -152,7 +152,9 @@ def test_a_fin_that_comes_when_the_conversation_is_over_is_answered_with_nothing
 
 
 @pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.END])
-def test_a_target_that_speaks_to_nobody_behind_a_move_is_told(world: World, kind: Kind) -> None:
+def test_a_target_that_sends_to_an_ended_conversation_through_a_stub_receives_a_no_peer_record(
+    world: World, kind: Kind
+) -> None:
     conversation = over(world, Role.INITIATOR)
     detail = End(b"o" * 16, world.home.address) if kind is Kind.END else None
     suffix = Suffix("reply", home=world.third.address, detail=detail)

@@ -115,7 +115,7 @@ def moved_by(driver: Driver) -> list[int]:
     return moved
 
 
-def test_a_commit_moves_so_many_endpoints_and_the_next_one_goes_on(driver: Driver) -> None:
+def test_a_commit_moves_a_limited_number_of_endpoints_and_the_next_commit_moves_the_rest(driver: Driver) -> None:
     driver.arrive(begun("one", GROUP), begun("two", GROUP))
     driver.commit()
     moves = driver.owner.staging.moving

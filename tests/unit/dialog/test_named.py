@@ -1,4 +1,4 @@
-"""Caller-chosen ids: an ended conversation begins again only on request, at home and target (protocol.md 6)."""
+"""Caller-chosen ids: an ended conversation never begins again, neither at home nor at its target (protocol.md 9e)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Final
 import pytest
 
 from konverse.dialog.fold.snapshot import Freeze, restore
-from konverse.dialog.rules.reused_ids import refusal
 from konverse.dialog.session import dialogs as manner
 from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.session.session import Session
@@ -16,14 +15,16 @@ from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state import named
 from konverse.dialog.state.named import How
 from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, ConversationOver
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import read_error
 from konverse.schemas.wire.operations import Cleanup, Prune
-from konverse.schemas.wire.records import ANEW, FIRST, NAMED, REFUSED, BounceReason, Kind, Suffix
-from tests.kit.builders import Pair, Scribe, begin_block, identifier, log_of
+from konverse.schemas.wire.records import FIRST, NAMED, REFUSED, BounceReason, Kind, Suffix
+from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.moving import World, move
+from tests.kit.transmission import TRANSMISSION, expanded, transmitting
 
 ORDER: Final = identifier("an order")
 BLOCK: Final = begin_block(group=ORDER)
@@ -72,16 +73,13 @@ def cleaned_up(pair: Pair) -> None:
 
 ENDS: Final = {
     How.ENDED: both_ended,
-    How.BEHIND_PEER: peer_first,
+    How.AFTER_PEER: peer_first,
     How.FAILED: failed,
-    How.BEHIND_ERROR: peer_failed,
+    How.AFTER_ERROR: peer_failed,
     How.CLEANED_UP: cleaned_up,
 }
 
 ways_to_end = pytest.mark.parametrize(("how", "end"), list(ENDS.items()), ids=[how.name for how in ENDS])
-HEARD: Final = {how: end for how, end in ENDS.items() if how is not How.CLEANED_UP}
-"""Ends in which home hears the end of the target."""
-ways_to_hear = pytest.mark.parametrize(("how", "end"), list(HEARD.items()), ids=[how.name for how in HEARD])
 
 
 @pytest.fixture
@@ -98,7 +96,7 @@ def mailbox(pair: Pair) -> list[tuple[bytes | None, BounceReason]]:
 
 
 @ways_to_end
-def test_an_id_of_what_is_over_is_not_begun_again_and_its_message_comes_back(
+def test_the_id_of_an_ended_conversation_is_not_begun_again_and_its_message_comes_back(
     pair: Pair, how: How, end: Callable[[Pair], None]
 ) -> None:
     begin(pair)
@@ -112,92 +110,123 @@ def test_an_id_of_what_is_over_is_not_begun_again_and_its_message_comes_back(
     assert pair.target.state.live() == []
 
 
-@ways_to_hear
-def test_it_is_begun_anew_when_that_is_asked_for(pair: Pair, how: How, end: Callable[[Pair], None]) -> None:
-    begin(pair)
-    end(pair)
-    begin(pair, "anew", NAMED | ANEW)
-    assert [entry[2] for entry in pair.receiver(ORDER).queue] == [b"anew"]
-    assert pair.initiator(ORDER).opener == identifier("anew")
-    pair.end_call(ORDER)
-    begin(pair, "late")
-    pair.home.deliver(pair.target)
-    pair.target.end(pair.receiver(ORDER))
-    pair.target.deliver(pair.home)
-    begin(pair, "later")
-    assert pair.home.state.live() == pair.target.state.live() == []
-
-
 @ways_to_end
-def test_a_caller_beside_the_home_is_told_how_it_ended_when_and_what_to_do(
+def test_the_refusal_of_an_ended_conversation_id_names_the_kind_and_time_of_its_end_and_the_remedy(
     pair: Pair, how: How, end: Callable[[Pair], None]
 ) -> None:
     begin(pair)
     pair.home.state.now_ms = 1_764_166_530_250
     end(pair)
-    error = refusal(pair.home.state, ORDER, anew=False)
+    error = pair.home.state.named.refusal(ORDER)
     assert isinstance(error, ConversationOver)
     assert isinstance(error, ConversationEnded)
     assert error.number == 8429
     words = {
         How.ENDED: "this side ended it,",
-        How.BEHIND_PEER: "the other side ended it, and then this one",
+        How.AFTER_PEER: "the other side ended it, and then this one",
         How.FAILED: "this side ended it WITH ERROR",
-        How.BEHIND_ERROR: "it failed with an Error",
+        How.AFTER_ERROR: "it failed with an Error",
         How.CLEANED_UP: "WITH CLEANUP",
     }
-    for text in (words[how], "2025-11-26T14:15:30.250+00:00", "anew=True"):
+    for text in (words[how], "2025-11-26T14:15:30.250+00:00", "Begin with another id"):
         assert text in str(error)
-    again = refusal(pair.home.state, ORDER, anew=True)
-    assert (again is None) is (how in HEARD)
-    assert again is None or "has not received the end of the other side" in str(again)
-    assert refusal(pair.home.state, identifier("another"), anew=False) is None
+    assert pair.home.state.named.refusal(identifier("another")) is None
 
 
-def outlived(pair: Pair) -> None:
-    """This side has ended, and its lifetime is over before the other side ends."""
-    pair.end_call(ORDER)
-    pair.home.state.forget(pair.initiator(ORDER))
-
-
-@pytest.mark.parametrize("end", [cleaned_up, outlived])
-def test_it_is_not_begun_anew_when_home_did_not_hear_the_end_of_its_target(
-    pair: Pair, end: Callable[[Pair], None]
-) -> None:
-    begin(pair)
-    end(pair)
-    begin(pair, "anew", NAMED | ANEW, sends=False)
-    assert pair.home.state.live() == []
-
-
-def test_it_is_begun_anew_when_the_end_of_its_target_comes_late(pair: Pair) -> None:
-    begin(pair)
-    outlived(pair)
-    pair.home.deliver(pair.target)
-    pair.target.end(pair.receiver(ORDER))
-    pair.target.deliver(pair.home)
-    begin(pair, "anew", NAMED | ANEW)
-    assert pair.initiator(ORDER).opener == identifier("anew")
-
-
-def test_what_one_side_has_ended_is_over_before_the_other_one_has(pair: Pair) -> None:
+def test_an_id_cannot_begin_again_after_only_one_side_has_ended(pair: Pair) -> None:
     begin(pair)
     pair.end_call(ORDER)
-    for anew in (False, True):
-        error = refusal(pair.home.state, ORDER, anew=anew)
-        assert error is not None
-        assert "has not received the end of the other side" in str(error)
+    error = pair.home.state.named.refusal(ORDER)
+    assert error is not None
+    assert "this side ended it" in str(error)
     pair.home.deliver(pair.target)
-    begin(pair, "late", NAMED | ANEW)
+    begin(pair, "late")
     assert mailbox(pair) == [(b"late", BounceReason.ENDED)]
 
 
-def test_a_second_begin_of_what_lives_changes_nothing(pair: Pair) -> None:
+def test_a_second_begin_with_the_id_of_an_open_conversation_opens_no_other(pair: Pair) -> None:
     begin(pair)
     begin(pair, "again")
-    assert refusal(pair.home.state, ORDER, anew=False) is None
+    assert pair.home.state.named.refusal(ORDER) is None
     assert [entry[2] for entry in pair.receiver(ORDER).queue] == [b"client", b"again"]
     assert len(pair.home.state.live()) == 1
+
+
+@pytest.mark.parametrize("who", ["client", "another"])
+def test_whether_several_sessions_speak_to_a_target_is_known_and_is_state(pair: Pair, who: str) -> None:
+    begin(pair)
+    begin(pair, who)
+    again = Partition(log_of(pair.target.queue))
+    restore(again, b"".join(Freeze(pair.target.state).pieces()))
+    for state in (pair.target.state, again):
+        assert state.named.living == {(Role.TARGET, ORDER): who == "another"}
+
+
+@pytest.mark.parametrize("who", ["client", "another"])
+def test_whether_several_sessions_have_begun_it_is_known_at_home(pair: Pair, who: str) -> None:
+    begin(pair, sends=False)
+    scribe = pair.client if who == "client" else Scribe(who)
+    pair.home.take(scribe.write(Kind.BEGIN, pair.home.address, ORDER, flags=NAMED, suffix=Suffix(begin=BLOCK)))
+    assert pair.home.state.named.living == {(Role.INITIATOR, ORDER): who == "another"}
+
+
+def test_a_first_message_for_a_cleaned_up_target_returns_error_8462_to_the_initiator(pair: Pair) -> None:
+    begin(pair)
+    pair.target.commit(rare=[Cleanup(pair.receiver(ORDER).index)])
+    begin(pair, "another")
+    pair.target.deliver(pair.home)
+    error = pair.initiator(ORDER).error
+    assert error is not None
+    assert read_error(error[2] or b"")[0] == -8462
+
+
+def test_the_end_of_any_session_that_begins_it_ends_it(pair: Pair) -> None:
+    begin(pair)
+    begin(pair, "another")
+    pair.home.take(Scribe("a third").write(Kind.END_CALL, pair.home.address, ORDER))
+    assert pair.initiator(ORDER).committed is State.DISCONNECTED_OUTBOUND
+
+
+# ------------------------------------------------------------------------------- replies to a session that was refused
+
+
+def refused_then_begun_by_another(pair: Pair, replies: int) -> None:
+    """A target replies to a session whose BEGIN is refused; then another session begins the conversation."""
+    pair.home.take(Scribe("heir").close(pair.home.address, identifier("client")))
+    begin(pair)
+    assert pair.home.state.live() == []
+    for number in range(replies):
+        pair.target.send(pair.receiver(ORDER), b"%d" % number)
+    pair.target.deliver(pair.home)
+    begin(pair, "another", sends=False)
+
+
+def test_a_reply_behind_replies_that_found_no_initiator_is_not_received_by_the_next_one(pair: Pair) -> None:
+    refused_then_begun_by_another(pair, 2)
+    pair.target.send(pair.receiver(ORDER), b"2")
+    pair.target.deliver(pair.home)
+    initiator = pair.initiator(ORDER)
+    assert (initiator.queue, initiator.committed) == ([], State.STARTED_OUTBOUND)
+    answers = [sent.kind for sent in pair.home.deliver(pair.target)]
+    assert answers == [Kind.END, Kind.NO_PEER, Kind.NO_PEER, Kind.NO_PEER]
+    assert pair.receiver(ORDER).committed is State.DISCONNECTED_INBOUND
+
+
+@pytest.mark.parametrize("code", [0, 17])
+def test_the_end_of_such_a_target_is_an_error_for_its_initiator(pair: Pair, code: int) -> None:
+    refused_then_begun_by_another(pair, 2)
+    pair.target.end(pair.receiver(ORDER), code, "sold out" if code else "")
+    pair.target.deliver(pair.home)
+    error = pair.initiator(ORDER).error
+    assert error is not None
+    assert read_error(error[2] or b"")[0] == (code or -8462)
+
+
+def test_a_target_that_has_not_replied_serves_the_next_initiator(pair: Pair) -> None:
+    refused_then_begun_by_another(pair, 0)
+    pair.target.send(pair.receiver(ORDER), b"0", b"1")
+    pair.target.deliver(pair.home)
+    assert [entry[2] for entry in pair.initiator(ORDER).queue] == [b"0", b"1"]
 
 
 def test_a_message_behind_the_end_of_the_target_comes_back_when_its_id_was_begun_again(pair: Pair) -> None:
@@ -233,7 +262,7 @@ def test_a_target_that_hears_of_the_refusal_first_sends_the_message_back(pair: P
     assert pair.target.state.tombstones == {}
 
 
-def test_a_target_knows_of_what_ended_before_anything_was_sent(pair: Pair) -> None:
+def test_a_target_remembers_the_end_of_a_conversation_that_sent_nothing(pair: Pair) -> None:
     begin(pair, sends=False)
     pair.end_call(ORDER)
     pair.home.deliver(pair.target)
@@ -254,7 +283,7 @@ def test_an_id_of_our_own_making_is_not_remembered(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_what_moved_away_and_ended_there_is_over_where_it_began(role: Role) -> None:
+def test_an_id_that_ended_after_a_move_cannot_begin_again_at_its_first_place(role: Role) -> None:
     world = World()
     begin(world)
     side = world.home if role is Role.INITIATOR else world.target
@@ -266,11 +295,9 @@ def test_what_moved_away_and_ended_there_is_over_where_it_began(role: Role) -> N
     world.settle()
     assert side.state.named.over[role, ORDER].how is How.MOVED
     if role is Role.INITIATOR:
-        for anew in (False, True):
-            error = refusal(side.state, ORDER, anew=anew)
-            assert "ended in another partition" in str(error)
-            assert "begin with another id" in str(error)
-            assert "anew=True" not in str(error)
+        error = side.state.named.refusal(ORDER)
+        assert "ended in another partition" in str(error)
+        assert "Begin with another id" in str(error)
     begin(world, "late")
     world.settle()
     assert [one.state.live() for one in (world.home, world.target, world.second)] == [[], [], []]
@@ -280,7 +307,7 @@ def test_what_moved_away_and_ended_there_is_over_where_it_began(role: Role) -> N
 # ------------------------------------------------------------------------------------------------- state and its bounds
 
 
-def test_what_is_known_of_chosen_ids_is_state(pair: Pair) -> None:
+def test_chosen_conversation_ids_are_restored_from_a_snapshot(pair: Pair) -> None:
     begin(pair)
     pair.begin("of our own")
     for side in (pair.home, pair.target):
@@ -294,16 +321,18 @@ def test_what_is_known_of_chosen_ids_is_state(pair: Pair) -> None:
         assert len(side.state.named.over) == 1
 
 
-def test_of_too_many_the_oldest_goes(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_ended_ids_are_forgotten_when_there_are_too_many(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(named, "NAMED_OVER_ENTRIES_MAX", 2)
     sides = pair.home.state.named
     for number in range(3):
-        sides.begin((Role.INITIATOR, b"%d" % number), b"a session", anew=False)
+        sides.begin((Role.INITIATOR, b"%d" % number))
         sides.end((Role.INITIATOR, b"%d" % number), How.ENDED, number)
     assert [key[1] for key in sides.over] == [b"1", b"2"]
 
 
-def test_what_is_older_than_the_horizon_of_writers_is_forgotten(pair: Pair) -> None:
+def test_a_chosen_id_older_than_the_writer_horizon_is_forgotten(pair: Pair) -> None:
     pair.home.state.now_ms = 1_000
     begin(pair)
     pair.home.end(pair.initiator(ORDER))
@@ -327,14 +356,24 @@ def ended_in_a_transaction(session: Session) -> None:
     session.commit(transaction)
 
 
+def test_a_session_may_begin_a_conversation_that_only_a_refused_transaction_has_ended() -> None:
+    session, transmission = transmitting(), Side("transmission")
+    transmission.take(Scribe("heir").close(TRANSMISSION, session.writer))
+    transaction = StagedTransaction(session)
+    transaction.end(transaction.begin(ORDER, BLOCK, BeginOptions(named=True)))
+    expanded(transmission, session.commit(transaction))
+    session.transmitted(transmission.state)
+    session.ended_conversations.check(ORDER)
+
+
 @pytest.mark.parametrize("end", [ended_directly, ended_in_a_transaction])
-def test_a_session_does_not_begin_what_it_has_ended_itself(end: Callable[[Session], None]) -> None:
+def test_a_session_does_not_begin_a_conversation_that_it_has_ended_itself(end: Callable[[Session], None]) -> None:
     session = Session(identifier("session"))
     end(session)
     with pytest.raises(ConversationOver, match="this session has ended it") as caught:
         session.begin(ORDER, BLOCK, BeginOptions(named=True))
     assert caught.value.number == 8429
-    with pytest.raises(ConversationOver, match="anew=True"):
+    with pytest.raises(ConversationOver, match="Begin with another id"):
         StagedTransaction(session).begin(ORDER, BLOCK, BeginOptions(named=True))
 
 
@@ -344,6 +383,6 @@ def test_a_session_remembers_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second"):
         dialog, _ = session.begin(identifier(name), BLOCK, BeginOptions(named=True))
         session.end(dialog)
-    session.former.check(identifier("first"), BeginOptions(named=True))
+    session.ended_conversations.check(identifier("first"))
     with pytest.raises(ConversationOver):
-        session.former.check(identifier("second"), BeginOptions(named=True))
+        session.ended_conversations.check(identifier("second"))

@@ -8,7 +8,7 @@ from konverse.dialog.queries.offering import Decisions
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.mailbox import Bounced
-from konverse.dialog.state.writer import NOBODY, Writer
+from konverse.dialog.state.writer import NO_HEIR, Writer
 from konverse.schemas.wire.records import Bounce, BounceReason
 from tests.kit.builders import Side, address_of, identifier
 from tests.unit.dialog.test_session import HOME, WRITER, opened
@@ -46,11 +46,11 @@ def heard(home: Side, dialog: SessionDialog, *, closed_at: int | None = None) ->
     """Home has received every record of the dialog's home lane, or the session was closed there before."""
     writer = home.state.writers[WRITER] = Writer(WRITER)
     writer.next = dialog.home.next
-    writer.closed_at, writer.heir = closed_at, None if closed_at is None else NOBODY
+    writer.closed_at, writer.heir = closed_at, None if closed_at is None else NO_HEIR
 
 
 @pytest.mark.parametrize(("closed", "offered"), [(False, False), (True, True)])
-def test_what_came_back_to_another_session_is_shown_when_that_one_is_closed(
+def test_messages_returned_to_another_session_are_offered_only_after_that_session_is_closed(
     session: Session, home: Side, decisions: Decisions, closed: bool, offered: bool
 ) -> None:
     bounced = came_back(home, STRANGER)
@@ -59,12 +59,12 @@ def test_what_came_back_to_another_session_is_shown_when_that_one_is_closed(
     assert shown(decisions, home, session) == [bounced] * offered
 
 
-def test_what_is_not_wanted_is_not_shown(session: Session, home: Side, decisions: Decisions) -> None:
+def test_unwanted_bounces_are_not_offered(session: Session, home: Side, decisions: Decisions) -> None:
     came_back(home)
     assert decisions.offered(home.state, session, lambda _: False) == []
 
 
-def test_what_was_confirmed_is_not_shown_before_home_has_heard_that(
+def test_a_confirmed_bounce_is_not_offered_before_its_home_has_received_the_confirm(
     session: Session, home: Side, decisions: Decisions
 ) -> None:
     bounced, dialog = came_back(home), opened(session)
@@ -78,7 +78,7 @@ def test_what_was_confirmed_is_not_shown_before_home_has_heard_that(
     assert shown(decisions, home, session) == []
 
 
-def test_what_was_confirmed_in_vain_is_shown_again(session: Session, home: Side, decisions: Decisions) -> None:
+def test_a_bounce_with_a_refused_confirm_is_offered_again(session: Session, home: Side, decisions: Decisions) -> None:
     """The session was closed at home before its CONFIRM, which is refused."""
     bounced, dialog = came_back(home), opened(session)
     decisions.confirm(session, dialog, bounced.id)
@@ -87,7 +87,7 @@ def test_what_was_confirmed_in_vain_is_shown_again(session: Session, home: Side,
     assert decisions.confirm(session, dialog, bounced.id), "it may be decided about anew"
 
 
-def test_what_was_redirected_in_vain_is_shown_again_and_what_is_on_its_way_is_not(
+def test_a_bounce_with_a_refused_redirect_is_offered_again_but_not_while_in_flight(
     session: Session, home: Side, decisions: Decisions
 ) -> None:
     bounced, dialog = came_back(home), opened(session)
@@ -98,5 +98,5 @@ def test_what_was_redirected_in_vain_is_shown_again_and_what_is_on_its_way_is_no
     session.drained()
     assert shown(decisions, home, session) == [], "it is on its way"
     heard(home, dialog)
-    session.home_says(home.state)
+    session.read_home(home.state)
     assert shown(decisions, home, session) == [bounced], "home has heard it, and kept the message"

@@ -117,7 +117,7 @@ def ordered(one: Endpoint) -> Suspend:
 
 
 @pytest.mark.parametrize("place", STATES[:-1])
-def test_a_group_is_suspended_and_resumed_whatever_has_it(place: Place) -> None:
+def test_a_group_is_suspended_and_resumed_from_every_unsuspended_state(place: Place) -> None:
     driver, one = give(place, ordered)
     assert ordered(one) in said(driver)
     assert (one.suspended, one.trouble and one.trouble.reason) == (True, "look into it")
@@ -133,7 +133,7 @@ def test_a_group_is_suspended_and_resumed_whatever_has_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", STATES)
-def test_a_conversation_is_ended_with_an_error_whatever_has_it(place: Place) -> None:
+def test_a_conversation_is_ended_with_an_error_in_every_state_of_its_group(place: Place) -> None:
     driver, one = give(place, lambda one: EndOperation(one.index, 4711, "no longer wanted"))
     assert said(driver)[0] == Withdraw(one.index), "as after any END WITH ERROR"
     assert (one.state, driver.state.unread) == (State.DISCONNECTED_OUTBOUND, 0)
@@ -142,7 +142,7 @@ def test_a_conversation_is_ended_with_an_error_whatever_has_it(place: Place) -> 
 
 
 @pytest.mark.parametrize("place", STATES)
-def test_a_conversation_is_cleaned_up_whatever_has_it(place: Place) -> None:
+def test_a_conversation_is_cleaned_up_in_every_state_of_its_group(place: Place) -> None:
     driver, _ = give(place, lambda one: Cleanup(one.index))
     assert driver.state.endpoint(Role.TARGET, identifier("a")) is None
 
@@ -157,7 +157,7 @@ def test_the_first_message_is_skipped_and_the_others_are_handed_out(place: Place
     assert next(iter(driver.handle())).sequence == 1
 
 
-def test_what_the_operator_has_not_seen_is_not_skipped() -> None:
+def test_a_message_unseen_by_the_operator_is_not_skipped() -> None:
     """The handler has received the first message; the order does not mean the second one."""
     driver = leading(max_messages=1)
     one = endpoint(driver, "a")
@@ -182,7 +182,7 @@ def test_nothing_is_skipped_where_nothing_waits() -> None:
     assert not one.suspended
 
 
-def test_others_of_the_group_go_on_when_one_is_ended() -> None:
+def test_the_other_conversations_of_a_group_continue_when_one_is_ended() -> None:
     driver = Driver()
     driver.lead()
     driver.arrive(*conversations("a", "b"))
@@ -203,7 +203,7 @@ def test_others_of_the_group_go_on_when_one_is_ended() -> None:
         pytest.param(lambda one: Cleanup(one.index), id="clean up"),
     ],
 )
-def test_who_joins_a_group_under_an_order_is_reached_when_the_first_member_is_over(
+def test_an_order_for_a_new_group_member_is_carried_out_once_the_first_member_is_gone(
     order: Callable[[Endpoint], Order],
 ) -> None:
     """The lock of a group is its own, whichever member is still there."""
@@ -245,7 +245,7 @@ def test_a_busy_conversation_is_reached_behind_the_transaction_that_has_it() -> 
 
 @pytest.mark.parametrize("again", [Skip, Resume])
 @pytest.mark.parametrize("place", STATES)
-def test_what_is_ordered_second_stands_before_a_handler_gets_what_the_first_lets_go(
+def test_a_second_order_takes_effect_before_a_handler_gets_messages_released_by_the_first(
     place: Place, again: type[Skip | Resume]
 ) -> None:
     driver, goes_on = place()
@@ -259,7 +259,7 @@ def test_what_is_ordered_second_stands_before_a_handler_gets_what_the_first_lets
         assert taken(driver) == []
 
 
-def test_what_has_ended_meanwhile_is_left_alone() -> None:
+def test_an_order_for_a_conversation_that_has_ended_has_no_effect() -> None:
     driver = leading()
     one = endpoint(driver, "a")
     transaction = driver.owner.take()
@@ -275,7 +275,7 @@ def test_what_has_ended_meanwhile_is_left_alone() -> None:
     assert driver.owner.commit(0) == []
 
 
-def test_an_operator_who_suspends_what_has_failed_once_needs_no_further_failures() -> None:
+def test_an_operator_suspends_a_group_after_one_failure_without_further_attempts() -> None:
     driver = leading()
     fail(driver)
     one = endpoint(driver, "a")

@@ -37,7 +37,7 @@ def cut(stream: Stream, first: int, count: int) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize(("counter", "rest"), [(0, [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (5, [])])
-def test_what_is_acknowledged_is_forgotten(stream: Stream, counter: int, rest: list[int]) -> None:
+def test_acknowledged_records_are_removed_from_the_stream(stream: Stream, counter: int, rest: list[int]) -> None:
     stream.acknowledge(counter)
     assert bodies(stream) == [str(number).encode() for number in rest]
     assert (stream.acked, stream.next) == (counter, 5)
@@ -49,7 +49,7 @@ def test_an_acknowledgement_never_moves_back(stream: Stream) -> None:
     assert (stream.acked, bodies(stream)) == (3, [b"3", b"4"])
 
 
-def test_an_acknowledgement_of_what_was_never_sent_is_one_of_all_that_was(stream: Stream) -> None:
+def test_an_acknowledgement_beyond_the_last_output_acknowledges_only_existing_outputs(stream: Stream) -> None:
     stream.acknowledge(99)
     assert (stream.acked, stream.next, bodies(stream)) == (5, 5, [])
     stream.push(output(stream, 5))

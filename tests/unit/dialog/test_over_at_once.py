@@ -61,7 +61,7 @@ def test_the_state_is_over_when_the_transaction_has_ended_it(
 
 
 @pytest.mark.parametrize("ends", [end, fail, clean])
-def test_what_is_rolled_back_is_not_over(pair: Pair, ends: Callable[[Transaction, Endpoint], None]) -> None:
+def test_a_rolled_back_end_leaves_the_dialog_open(pair: Pair, ends: Callable[[Transaction, Endpoint], None]) -> None:
     target = pair.receiver(pair.begin())
     staging = Staging(pair.target.state, anything, OwnerSettings())
     transaction = staging.take()
@@ -77,7 +77,7 @@ def test_what_is_rolled_back_is_not_over(pair: Pair, ends: Callable[[Transaction
     assert target.ending is None
 
 
-def test_what_was_committed_needs_nobody_to_say_so(pair: Pair) -> None:
+def test_a_committed_end_is_no_longer_pending(pair: Pair) -> None:
     target = pair.receiver(pair.begin())
     staging = Staging(pair.target.state, anything, OwnerSettings())
     transaction = staging.take()
@@ -90,7 +90,7 @@ def test_what_was_committed_needs_nobody_to_say_so(pair: Pair) -> None:
     assert (target.state, target.committed, target.ending) == (*[State.DISCONNECTED_OUTBOUND] * 2, None)
 
 
-def test_what_comes_from_outside_meanwhile_sees_the_side_as_it_is(pair: Pair) -> None:
+def test_a_message_that_arrives_after_an_uncommitted_end_is_still_queued(pair: Pair) -> None:
     conversation = pair.begin()
     target = pair.receiver(conversation)
     transaction = of(pair.target, target)
@@ -107,7 +107,7 @@ def begun_in(pair: Pair) -> tuple[Transaction, Any]:
     return transaction, transaction.begin("shop", "store", "orders")
 
 
-def test_what_a_transaction_begins_is_among_its_dialogs_and_is_found(pair: Pair) -> None:
+def test_a_dialog_begun_in_a_transaction_is_listed_and_found_in_it(pair: Pair) -> None:
     transaction, begun = begun_in(pair)
     assert transaction.dialogs == [pair.target.state.live()[0], begun]
     assert transaction.find(UUID(bytes=identifier("begun"))) is begun
@@ -119,7 +119,7 @@ def test_what_a_transaction_begins_is_among_its_dialogs_and_is_found(pair: Pair)
         transaction.send(begun, "order", b"")
 
 
-def test_what_was_begun_behind_a_savepoint_is_not_found_when_that_is_gone_back_to(pair: Pair) -> None:
+def test_a_dialog_begun_after_a_savepoint_is_not_found_after_rollback_to_the_savepoint(pair: Pair) -> None:
     target = pair.receiver(pair.begin())
     transaction = of(pair.target, target)
     transaction.savepoint("before")

@@ -58,7 +58,7 @@ def taken_over(driver: Driver) -> Driver:
 # ---------------------------------------------------------------------------------------------------------- contents
 
 
-def test_a_commit_says_what_was_ingested_received_sent_and_ended(driver: Driver) -> None:
+def test_a_commit_records_the_ingest_position_receives_sends_and_ends(driver: Driver) -> None:
     transaction = driver.owner.take()
     assert transaction is not None
     messages = list(transaction)
@@ -91,7 +91,7 @@ def test_there_is_nothing_to_commit_when_nothing_happened() -> None:
     assert driver.owner.commit(0) == []
 
 
-def test_what_was_only_ingested_is_committed_too(driver: Driver) -> None:
+def test_ingestion_without_handled_messages_is_committed(driver: Driver) -> None:
     (append,) = driver.owner.commit(0)
     assert commit_of(append).ingest_to == 6
     driver.acknowledge(append)
@@ -256,7 +256,7 @@ def test_an_offset_that_was_given_before_halts(driver: Driver, offset: int) -> N
     in_flight(driver)
     (halted,) = driver.step(Appended(offset))
     assert isinstance(halted, Halted)
-    assert f"orders/0 acknowledged offset {offset} although 1 was read" in halted.reason
+    assert f"acknowledged offset {offset} in the journal of orders/0, although 1 was already read" in halted.reason
     assert driver.owner.phase is Phase.HALTED
 
 
@@ -271,7 +271,7 @@ def test_a_commit_before_ours_that_does_not_chain_halts(driver: Driver) -> None:
 # ------------------------------------------------------------------------------------------------- time and look-ahead
 
 
-def test_what_was_ingested_waits_no_longer_than_it_may(driver: Driver) -> None:
+def test_ingested_records_are_committed_within_the_time_limit(driver: Driver) -> None:
     driver.now_ms = UNCOMMITTED_MS_MAX - 1
     assert driver.step(Tick()) == []
     driver.now_ms = UNCOMMITTED_MS_MAX
@@ -280,7 +280,7 @@ def test_what_was_ingested_waits_no_longer_than_it_may(driver: Driver) -> None:
     assert driver.step(Tick()) == []
 
 
-def test_what_waits_while_a_commit_is_on_its_way_is_not_forgotten(driver: Driver) -> None:
+def test_records_ingested_while_a_commit_is_in_flight_are_committed_after_it(driver: Driver) -> None:
     (append,) = driver.owner.commit(0)
     driver.arrive((None, record()))
     driver.now_ms = 10 * UNCOMMITTED_MS_MAX
@@ -290,7 +290,7 @@ def test_what_waits_while_a_commit_is_on_its_way_is_not_forgotten(driver: Driver
     assert commit_of(append).ingest_to == 7
 
 
-def test_a_commit_takes_along_what_waited(driver: Driver) -> None:
+def test_no_further_commit_is_due_after_a_commit_of_all_ingested_records(driver: Driver) -> None:
     driver.commit()
     driver.now_ms = 10 * UNCOMMITTED_MS_MAX
     assert [effect for effect in driver.step(Tick()) if isinstance(effect, Append)] == []

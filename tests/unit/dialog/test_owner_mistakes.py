@@ -97,7 +97,7 @@ def test_a_mistake_without_words_is_named(driver: Driver) -> None:
     assert halted == Halted("AssertionError()", mistake)
 
 
-def test_who_follows_halts_as_well(driver: Driver) -> None:
+def test_an_exception_during_recovery_halts_a_reader_as_well(driver: Driver) -> None:
     driver.commit()
     reader = Driver(driver.journal, driver.data, "a reader")
     with broken(reader.owner.fold, "feed_data"):
@@ -130,7 +130,7 @@ def transaction(message_type: str = "order", **changes: Any) -> bytes:
     ],
     ids=["partition of the target", "partition of home", "topic", "message type", "service", "key"],
 )
-def test_a_transaction_that_no_honest_client_writes_is_malformed_and_the_owner_goes_on(
+def test_a_transaction_with_impossible_addresses_or_lengths_is_malformed_and_the_owner_continues(
     driver: Driver, body: bytes
 ) -> None:
     client, here = Scribe("another"), address_of()

@@ -151,7 +151,7 @@ def test_the_last_view_of_an_owner_that_releases_is_never_too_early() -> None:
     assert (show.journal_offset, show.unread) == (1, 1)
 
 
-def test_the_view_never_shows_what_the_journal_does_not_say() -> None:
+def test_the_view_shows_only_state_committed_in_the_journal() -> None:
     driver = leading(HERE)
     assert driver.step(Tick()) == [], "the records that were ingested are not committed yet"
     driver.commit()
@@ -177,7 +177,7 @@ def test_a_release_is_journaled_and_then_the_owner_stops() -> None:
     assert driver.acknowledge(effects[0])[-1] == Stopped("released", clean=True)
 
 
-def test_a_release_takes_along_what_is_finished() -> None:
+def test_a_release_includes_finished_transactions() -> None:
     driver = leading(HERE, HERE)
     driver.handle(b"1")
     effects = driver.owner.release(0)
@@ -210,7 +210,7 @@ def test_a_release_that_does_not_count_is_no_clean_end() -> None:
     assert (stopped.clean, stopped.fenced) == (False, True)
 
 
-def test_what_an_unfinished_handler_took_is_received_again_after_a_release() -> None:
+def test_messages_of_an_unfinished_handler_are_received_again_after_a_release() -> None:
     driver = leading(HERE)
     transaction = driver.owner.take()
     assert transaction is not None

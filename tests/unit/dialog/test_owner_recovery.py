@@ -128,7 +128,7 @@ def test_data_that_comes_in_the_middle_of_the_journal_is_folded_before_it_is_rea
     assert owner.step(reader.journal_read(2, 3), 0) == [ReadData(6, 7)]
 
 
-def test_what_was_not_received_is_ready_again(worked: Driver) -> None:
+def test_unreceived_messages_are_ready_for_the_next_owner(worked: Driver) -> None:
     next_owner = successor(worked)
     next_owner.lead()
     next_owner.try_groups()
@@ -154,7 +154,7 @@ def test_an_error_that_was_not_received_is_ready_again() -> None:
     assert [(message.body, message.sequence) for message in next_owner.handle()] == [(b"<Error/>", -1)]
 
 
-def test_what_waited_in_the_outbox_is_handed_over_again(worked: Driver) -> None:
+def test_outputs_waiting_in_the_outbox_are_emitted_again_by_the_next_owner(worked: Driver) -> None:
     leading, emit = successor(worked).lead()[:2]
     assert isinstance(leading, Leading)
     assert isinstance(emit, Emit)
@@ -182,7 +182,7 @@ def test_a_log_that_is_cut_while_it_is_read_stops(worked: Driver) -> None:
     assert (stopped.clean, stopped.fenced) == (False, False)
 
 
-def test_a_data_log_that_lost_what_the_journal_has_ingested_halts(worked: Driver) -> None:
+def test_a_data_log_that_ends_before_the_ingested_offset_halts_the_partition(worked: Driver) -> None:
     next_owner = successor(worked)
     owner = next_owner.owner
     owner.step(Recover(0, 2), 0)
@@ -251,7 +251,7 @@ def test_a_log_of_newer_rules_is_neither_folded_nor_claimed(worked: Driver) -> N
     worked.journal.append(claim(2, "a newer process", fold_version=FOLD_VERSION + 1))
     (halted,) = successor(worked).recover()
     assert isinstance(halted, Halted)
-    assert f"this process knows {FOLD_VERSION}" in halted.reason
+    assert f"this process has only {FOLD_VERSION}" in halted.reason
 
 
 # ------------------------------------------------------------------------------------------------------------ claim
@@ -289,7 +289,7 @@ def test_a_claim_that_comes_second_is_lost(driver: Driver) -> None:
     assert stopped == Stopped("another process claimed the partition first", fenced=True)
 
 
-def test_a_claim_that_comes_first_leads_whatever_stands_behind_it(driver: Driver) -> None:
+def test_the_first_claim_leads_despite_later_claims(driver: Driver) -> None:
     (mine,) = driver.recover()
     offset = driver.write(mine)
     driver.write(claim(1, "slower"))
@@ -324,7 +324,7 @@ def test_a_claim_that_is_acknowledged_in_the_past_halts(worked: Driver) -> None:
     next_owner.recover()
     (halted,) = next_owner.step(Appended(1))
     assert isinstance(halted, Halted)
-    assert "acknowledged offset 1 although 1 was read" in halted.reason
+    assert "acknowledged offset 1 in the journal of orders/0, although 1 was already read" in halted.reason
 
 
 @pytest.mark.parametrize("phase", [Phase.STOPPED, Phase.HALTED])
@@ -353,7 +353,7 @@ def test_nothing_is_handed_out_or_committed_before_the_claim_counts(worked: Driv
 # ------------------------------------------------------------------------------------------------- data while leading
 
 
-def test_data_behind_which_something_may_be_missing_are_read_again_from_where_the_fold_stands(driver: Driver) -> None:
+def test_data_after_a_possible_gap_is_read_again_from_the_fold_position(driver: Driver) -> None:
     driver.lead()
     step = driver.owner.step
     rows = conversations("a", "b", messages=2)
@@ -375,7 +375,7 @@ def test_a_hole_in_the_log_is_believed_when_the_log_was_read_there(driver: Drive
     assert driver.owner.ingest(driver.now_ms) == len(columns.offsets)
 
 
-def test_an_answer_that_is_short_is_not_all_of_what_was_passed_over(driver: Driver) -> None:
+def test_a_short_read_of_skipped_data_is_followed_by_a_read_of_the_rest(driver: Driver) -> None:
     driver.lead()
     step = driver.owner.step
     rows = conversations("a", "b", messages=2)

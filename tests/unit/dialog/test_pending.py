@@ -185,7 +185,7 @@ def test_a_side_ends_behind_all_rows_of_a_batch_when_one_of_them_says_so(query: 
     assert [one.kind for one in home.outputs(TARGET)] == [Kind.END]
 
 
-def test_what_comes_in_vain_ends_its_dialog_all_the_same(query: Query, side: Side) -> None:
+def test_a_bounced_last_row_still_ends_its_dialog(query: Query, side: Side) -> None:
     task = query.task()
     side.take(*taken(last_row(further_row(task, C, begin_block(group=C), "order", b"late"))))
     query.decide(side, [(task, 1)])
@@ -257,7 +257,7 @@ def test_the_rows_of_an_excluded_attempt_stay_until_the_judge_has_spoken(query: 
     assert bodies(side) == [b"0"], "it had won before"
 
 
-def test_what_has_lost_is_dropped_when_the_judge_says_so(query: Query, side: Side) -> None:
+def test_an_excluded_attempt_is_dropped_when_the_judge_decides_against_it(query: Query, side: Side) -> None:
     loser, other = query.task(0, "loser"), query.task(0, "other")
     side.take(*query.first(loser, C))
     side.take(*query.first(other, C))
@@ -305,7 +305,7 @@ def test_rows_that_wait_are_state(query: Query) -> None:
     assert bodies(again) == [b"two", b""]
 
 
-def test_every_kind_of_what_waits_is_in_the_digest(query: Query) -> None:
+def test_every_part_of_the_pending_batches_is_in_the_digest(query: Query) -> None:
     side = waiting(query)
     pending = side.state.pending
     seen = {digest(side.state)}

@@ -34,7 +34,7 @@ LEVELS: Final = {"high": 10, "low": 1, "middle": 7}
 """Levels of sides that talk to a service of that name."""
 
 
-class Judge:
+class AdmissionPolicy:
     """Accepts everything. Priorities depend on the remote service."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Ordered(Driver):
 
     def __init__(self, **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
-        self.judge = Judge()
+        self.judge = AdmissionPolicy()
         self.client = Scribe("client")
         self.owner.staging.judge = self.judge
         self.lead()
@@ -125,14 +125,14 @@ def test_a_side_has_its_level_from_its_beginning_and_the_commit_says_it(owner: O
     assert owner.said() == [], "it is said once"
 
 
-def test_nothing_is_said_where_all_levels_are_the_default(owner: Ordered) -> None:
+def test_commits_record_no_levels_when_all_are_the_default(owner: Ordered) -> None:
     owner.begin("shop", "another")
     owner.commit()
     assert owner.said() == []
     assert isinstance(owner.state.ready, deque)
 
 
-def test_what_the_catalog_says_later_changes_nothing_behaviour_216(owner: Ordered) -> None:
+def test_later_changes_of_priorities_do_not_affect_existing_conversations_behaviour_216(owner: Ordered) -> None:
     owner.begin("low", "shop")
     owner.judge.levels = {"low": 9, "shop": 9}
     owner.more("low")
@@ -140,7 +140,7 @@ def test_what_the_catalog_says_later_changes_nothing_behaviour_216(owner: Ordere
     assert [owner.side(name).level for name in ("low", "shop", "middle")] == [1, DEFAULT_LEVEL, DEFAULT_LEVEL]
 
 
-def test_whoever_takes_over_has_the_same_levels(owner: Ordered) -> None:
+def test_the_next_owner_has_the_same_levels(owner: Ordered) -> None:
     owner.begin("low", "shop", "high")
     owner.commit()
     heir = owner.heir()
@@ -172,7 +172,7 @@ def test_a_handlers_dialog_has_its_level_with_its_commit(owner: Ordered) -> None
     assert [endpoint.level for endpoint in owner.heir().state.live()] == [5, 5, 5, 7, 10]
 
 
-def test_a_side_that_ends_with_the_commit_of_its_beginning_is_said_and_gone(pair: Pair) -> None:
+def test_a_priority_for_a_nonexistent_endpoint_is_ignored(pair: Pair) -> None:
     """Its index may be another endpoint's, or free."""
     target = pair.receiver(pair.begin())
     pair.target.commit(rare=[Prioritize([target.index, 77], bytes((9, 9)))])
@@ -213,7 +213,7 @@ def test_groups_of_the_highest_level_are_received_first_behaviour_219(owner: Ord
     assert owner.received() == ["high", "middle", "shop", "another", "low"]
 
 
-def test_what_comes_later_overtakes_what_waits_with_a_lower_level(owner: Ordered) -> None:
+def test_a_later_message_overtakes_waiting_messages_of_a_lower_level(owner: Ordered) -> None:
     owner.begin("low", "shop", "middle")
     assert owner.take().dialog.far_service == "middle"
     owner.begin("high")
@@ -237,7 +237,7 @@ def test_a_low_one_waits_once_however_often_it_comes_back(owner: Ordered) -> Non
     assert [*ready] == [high, low]
 
 
-def test_a_group_that_somebody_has_is_passed_over(owner: Ordered) -> None:
+def test_a_group_held_by_a_handler_is_skipped(owner: Ordered) -> None:
     owner.begin("high", "shop")
     assert owner.take().dialog.far_service == "high"
     owner.more("high")
@@ -301,7 +301,7 @@ def test_after_a_crash_groups_are_tried_by_level_and_each_is(owner: Ordered) -> 
     assert not heir.owner.trial.careful
 
 
-def test_what_is_ready_is_a_row_for_each_level() -> None:
+def test_ready_endpoints_are_ordered_by_level() -> None:
     terms = Terms("a", "b", "c")
     stream = Partition(log_of()).stream_to(address_of())
     one, two, three = (Endpoint(identifier(name), Role.TARGET, 0, terms, stream) for name in "abc")  # type: ignore[arg-type]

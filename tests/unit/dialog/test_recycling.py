@@ -49,7 +49,7 @@ def test_end_of_stream_and_fin_are_one_step(shop: Shop) -> None:
         recycle(shop.session, dialog, EOS)
 
 
-def test_a_conversation_that_has_not_begun_yet_is_recycled_behind_what_waits(shop: Shop) -> None:
+def test_a_beginning_conversation_is_recycled_after_its_waiting_messages(shop: Shop) -> None:
     conversation = conversation_in(GROUP, bytes(16))
     dialog, hands = shop.session.begin(conversation, begin_block(group=GROUP))
     shop.session.send(dialog, "order", b"one")
@@ -58,7 +58,7 @@ def test_a_conversation_that_has_not_begun_yet_is_recycled_behind_what_waits(sho
     assert types(shop.pair.receiver(conversation)) == ["order", EOS]
 
 
-def test_what_waits_for_a_redirect_is_not_recycled_yet(shop: Shop) -> None:
+def test_a_dialog_waiting_for_a_redirect_is_not_recycled_yet(shop: Shop) -> None:
     dialog = shop.begin()
     shop.session.redirect(dialog, BounceId(shop.session.writer, 7, address_of("elsewhere")))
     with pytest.raises(QueueFull, match="redirected"):
@@ -92,7 +92,7 @@ def test_a_verdict_is_asked_for_where_all_that_was_sent_was_redirected(shop: Sho
     assert standing_of(shop.pair.home.state, shop.session, dialog).answered
 
 
-def test_what_a_session_sends_behind_a_timer_has_no_verdict_before_its_own_fin_is_answered(shop: Shop) -> None:
+def test_a_message_sent_after_a_timer_has_no_verdict_before_its_own_fin_is_answered(shop: Shop) -> None:
     dialog = shop.begin()
     shop.send(dialog, b"one")
     shop.settle(shop.ring(dialog))
@@ -142,7 +142,7 @@ def test_an_error_that_is_no_document_has_a_code_that_forbids_to_send_again(shop
     assert standing_of(shop.pair.home.state, shop.session, dialog).code == UNREADABLE
 
 
-def test_replies_and_what_no_pool_began_are_left(shop: Shop) -> None:
+def test_replies_and_conversations_without_a_pool_are_left_to_the_application(shop: Shop) -> None:
     own = shop.pair.begin("an application's own")
     shop.pair.target.send(shop.pair.receiver(own), b"reply")
     shop.pair.target.end(shop.pair.receiver(own))
@@ -170,7 +170,7 @@ def test_ids_of_an_application_that_begin_alike_are_no_pools(shop: Shop, group: 
     assert not is_pooled(shop.pair.initiator(dialog.conversation))
 
 
-def test_a_successor_finds_what_was_left_of_a_group(shop: Shop) -> None:
+def test_a_successor_finds_the_remains_of_a_group(shop: Shop) -> None:
     dialog, other = shop.begin(), shop.begin(2)
     for one in (dialog, other):
         shop.send(one, b"one")

@@ -33,7 +33,9 @@ def test_the_timer_says_end_of_stream_and_is_set_again(shop: Shop) -> None:
     assert transaction.timers == [SetTimer(index, POOL_PATIENCE_MS)]
 
 
-def test_the_timer_of_what_was_recycled_waits_on_and_of_what_was_never_received_ends(shop: Shop) -> None:
+def test_the_timer_of_a_recycled_conversation_is_set_again_or_ends_it_if_its_target_received_nothing(
+    shop: Shop,
+) -> None:
     dialog = shop.begin()
     shop.send(dialog, b"one")
     shop.arrive(recycle(shop.session, dialog, EOS))
@@ -72,7 +74,7 @@ def test_a_timer_whose_type_cannot_be_sent_any_more_ends_it_unless_its_sender_ke
     assert bool(transaction.timers) is keeps
 
 
-def test_a_timer_of_whom_no_pool_has_told_the_type_ends_it(shop: Shop) -> None:
+def test_a_timer_without_a_known_end_of_stream_type_ends_its_conversation(shop: Shop) -> None:
     dialog = shop.begin()
     shop.arrive(shop.session.set_timer(dialog, Timer(1)))
     transaction = shop.ring(dialog)
@@ -145,7 +147,7 @@ def test_a_timer_leaves_it_to_the_end_that_waits(shop: Shop, *, keeps: bool) -> 
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_a_timer_ends_what_its_target_has_ended_unless_its_sender_keeps_it(shop: Shop, *, keeps: bool) -> None:
+def test_a_timer_ends_a_conversation_ended_by_its_target_unless_its_sender_keeps_it(shop: Shop, *, keeps: bool) -> None:
     """Messages that the sender waits for may come back later, and go before new ones."""
     dialog = shop.begin()
     shop.send(dialog, b"one")

@@ -43,7 +43,7 @@ def arrived(session: Session, home: Side, dialog: SessionDialog) -> list[Produce
     writer = home.state.writers.get(session.writer)
     for counter in range(writer.next if writer else 0, dialog.home.next):
         home.take(_any(session, counter))
-    return session.home_says(home.state)
+    return session.read_home(home.state)
 
 
 def _any(session: Session, counter: int) -> bytes:
@@ -74,7 +74,7 @@ def test_a_redirect_waits_for_begin(session: Session) -> None:
     assert kinds(session.drained()) == {HOME: [Kind.REDIRECT]}
 
 
-def test_what_is_sent_behind_a_redirect_waits_until_home_says_that_it_arrived(session: Session, home: Side) -> None:
+def test_a_send_after_a_redirect_waits_until_home_reports_its_arrival(session: Session, home: Side) -> None:
     dialog = opened(session)
     session.send(dialog, "order", b"0")
     session.drained()
@@ -82,12 +82,12 @@ def test_what_is_sent_behind_a_redirect_waits_until_home_says_that_it_arrived(se
     assert session.send(dialog, "order", b"1") == []
     assert session.drained() == []
     assert session.redirecting == [dialog]
-    assert session.home_says(home.state) == [], "home has not heard it"
+    assert session.read_home(home.state) == [], "home has not heard it"
     stream = home.state.stream_to(TARGET)
     stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"the redirected one"]))
     assert arrived(session, home, dialog) == [], "its output is not in the log of the target"
     stream.acknowledge(1)
-    hands = session.home_says(home.state)
+    hands = session.read_home(home.state)
     assert bodies(hands) == [b"1"]
     (envelope,) = envelopes(hands)[TARGET]
     assert (envelope.kind, envelope.sequence, envelope.suffix.home) == (Kind.MESSAGE, NO_SEQUENCE, HOME)
@@ -105,7 +105,7 @@ def test_the_numbers_of_one_fold_are_not_compared_with_those_of_another(session:
     other.state.stream_to(TARGET).acknowledge(1)
     assert arrived(session, other, dialog) == []
     other.state.stream_to(TARGET).acknowledge(2)
-    assert bodies(session.home_says(other.state)) == [b"1"]
+    assert bodies(session.read_home(other.state)) == [b"1"]
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -122,7 +122,7 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
         endpoint.committed = State.CONVERSING
     session.send(dialog, "order", b"0")
     session.send(dialog, "order", b"1")
-    first, second = envelopes(session.home_says(home.state))[TARGET]
+    first, second = envelopes(session.read_home(home.state))[TARGET]
     assert (first.flags, first.sequence) == ((0, NO_SEQUENCE) if known else (FIRST, 0))
     assert (second.flags, second.sequence) == (0, NO_SEQUENCE)
 
@@ -169,7 +169,7 @@ def test_messages_and_redirects_leave_in_the_order_of_the_calls(session: Session
     assert session.redirecting == [dialog], "what is sent now still waits for home"
 
 
-def test_end_leaves_behind_what_is_held(session: Session, home: Side) -> None:
+def test_end_is_sent_after_the_held_messages(session: Session, home: Side) -> None:
     dialog = opened(session)
     session.redirect(dialog, BOUNCE)
     session.send(dialog, "order", b"0")
@@ -199,7 +199,7 @@ def test_a_dialog_with_redirects_gives_no_numbers_and_is_known_to_count(session:
     assert session.messages_waiting == 0
 
 
-def test_a_flush_waits_until_what_was_redirected_has_arrived(session: Session, home: Side) -> None:
+def test_a_flush_waits_until_redirected_messages_have_arrived(session: Session, home: Side) -> None:
     dialog = opened(session)
     hear(home, session.redirect(dialog, BOUNCE))
     session.drained()
@@ -220,7 +220,7 @@ def test_a_confirmation_goes_to_the_home_of_its_dialog(session: Session) -> None
 
 
 @pytest.mark.parametrize("opened_by_home", [False, True])
-def test_a_session_sends_first_itself_when_the_dialog_has_moved_and_nobody_had_opened_it(
+def test_a_session_sends_first_on_a_moved_dialog_unless_its_home_has_opened_it(
     session: Session, home: Side, *, opened_by_home: bool
 ) -> None:
     dialog = opened(session)
@@ -235,7 +235,9 @@ def test_a_session_sends_first_itself_when_the_dialog_has_moved_and_nobody_had_o
     assert envelope.flags == (0 if opened_by_home else FIRST)
 
 
-def test_what_is_held_behind_a_redirect_is_named_also_when_the_peer_has_ended(session: Session, home: Side) -> None:
+def test_a_message_held_behind_a_redirect_is_listed_as_unknown_after_the_peer_has_ended(
+    session: Session, home: Side
+) -> None:
     dialog = opened(session)
     session.redirect(dialog, BOUNCE)
     session.send(dialog, "order", b"0")

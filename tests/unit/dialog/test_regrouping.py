@@ -55,7 +55,7 @@ def two_lone(pair: Pair) -> tuple[Endpoint, Endpoint]:
 # ---------------------------------------------------------------------------------------------------------- the fold
 
 
-def test_what_waits_and_what_comes_later_is_received_with_the_new_group_behaviour_88(pair: Pair) -> None:
+def test_waiting_and_later_messages_are_received_with_the_new_group_behaviour_88(pair: Pair) -> None:
     one, two = two_lone(pair)
     move(pair.target, one, two.group_id)
     pair.send(one.conversation, b"later")
@@ -73,7 +73,7 @@ def test_a_group_that_everybody_has_left_is_no_more(pair: Pair) -> None:
     assert (one.group, two.group, pair.home.state.groups) == (None, None, {})
 
 
-def test_who_founded_a_group_and_left_it_is_not_put_into_it_again(pair: Pair) -> None:
+def test_a_founder_that_left_its_group_is_not_put_back_when_others_join(pair: Pair) -> None:
     one, two = two_lone(pair)
     own = one.group_id
     move(pair.target, one, two.group_id)
@@ -83,7 +83,7 @@ def test_who_founded_a_group_and_left_it_is_not_put_into_it_again(pair: Pair) ->
     assert one.members == [two, one]
 
 
-def test_who_moves_to_a_group_that_is_somebodys_own_joins_him(pair: Pair) -> None:
+def test_a_conversation_can_join_the_private_group_of_another(pair: Pair) -> None:
     one, two = two_lone(pair)
     move(pair.target, one, two.group_id)
     assert two.members == [two, one]
@@ -103,12 +103,12 @@ def test_a_move_is_state(pair: Pair) -> None:
 
 def test_the_view_learns_of_a_move(pair: Pair) -> None:
     one, two = two_lone(pair)
-    pair.target.state.look_away()
+    pair.target.state.discard_hints()
     move(pair.target, one, two.group_id)
     assert pair.target.state.changed == [one]
 
 
-def test_a_move_where_nobody_lives_is_no_commit_of_ours(pair: Pair) -> None:
+def test_a_move_of_a_nonexistent_endpoint_halts_the_partition(pair: Pair) -> None:
     with pytest.raises(PartitionHalted, match="moves endpoint 7"):
         pair.target.commit(rare=[Move(7, GROUP)])
 
@@ -137,7 +137,7 @@ def test_both_groups_are_locked_until_the_commit_behaviour_90(pair: Pair) -> Non
     assert taken(staging).dialogs == [two, one]
 
 
-def test_who_stays_in_a_group_is_let_go_too(pair: Pair) -> None:
+def test_remaining_members_of_a_group_are_unlocked_too(pair: Pair) -> None:
     one, two = pair.answered("one", "two", messages=2)
     other = pair.begin("other")
     staging = staging_of(pair.home)
@@ -164,7 +164,7 @@ def test_a_conversation_that_joins_a_locked_group_which_its_founder_leaves_is_le
     assert related.members == [related]
 
 
-def test_what_is_begun_in_a_group_that_its_transaction_moves_away_from_is_let_go(pair: Pair) -> None:
+def test_a_dialog_begun_in_a_group_that_its_transaction_leaves_is_unlocked(pair: Pair) -> None:
     one, two = two_lone(pair)
     staging = staging_of(pair.target)
     block = begin_block(from_service=one.service, home="orders", target="replies", group=one.group_id)
@@ -197,7 +197,7 @@ def test_a_group_is_let_go_when_nothing_moves_there(pair: Pair, comes_back: str)
     assert one.members == [one]
 
 
-def test_what_was_ended_moves_nowhere_and_what_is_begun_beside_it_goes_with_it(pair: Pair) -> None:
+def test_ending_a_conversation_cancels_its_move_and_refuses_another(pair: Pair) -> None:
     one, two = two_lone(pair)
     staging = staging_of(pair.target)
     transaction = taken(staging)
@@ -223,7 +223,7 @@ def test_the_last_move_rules(pair: Pair) -> None:
     assert (two.held, three.members) == (False, [three, one])
 
 
-def test_a_move_to_a_group_where_nobody_is_or_of_another_service_is_refused_behaviour_89(pair: Pair) -> None:
+def test_a_move_to_an_empty_group_or_a_group_of_another_service_is_refused_behaviour_89(pair: Pair) -> None:
     one = pair.receiver(pair.begin("one"))
     foreign = pair.receiver(pair.begin("two", to_service="//another"))
     transaction = taken(staging_of(pair.target))
@@ -236,7 +236,7 @@ def test_a_move_to_a_group_where_nobody_is_or_of_another_service_is_refused_beha
     assert not foreign.held
 
 
-def test_who_needs_a_group_that_another_transaction_has_is_told_so(pair: Pair) -> None:
+def test_moving_to_a_group_locked_by_another_transaction_raises_group_locked(pair: Pair) -> None:
     one, two = two_lone(pair)
     staging = staging_of(pair.target)
     transaction, other = taken(staging), taken(staging)
@@ -269,7 +269,7 @@ def test_a_group_that_went_and_came_again_meanwhile_is_another_ones(pair: Pair) 
 # ---------------------------------------------------------------------------------------------------------- at an owner
 
 
-def test_who_steps_back_comes_again_after_a_moment_and_no_attempt_is_counted(driver: Driver) -> None:
+def test_a_group_that_steps_back_is_handed_out_again_later_without_a_counted_attempt(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     one, other = driver.owner.take(), driver.owner.take()
     assert one is not None

@@ -97,7 +97,9 @@ def committed(driver: Driver) -> tuple[list[tuple[int, Rejection]], list[tuple[K
     return [*commit.rejected], [(decode_envelope(header).kind, body) for header, _, body in rows]
 
 
-def test_both_sides_get_an_error_and_what_was_accepted_before_can_be_received(driver: Driver) -> None:
+def test_a_rejected_message_gives_both_sides_an_error_and_earlier_messages_can_still_be_received(
+    driver: Driver,
+) -> None:
     driver.arrive(*messages(b"good", BAD))
     rejected, told = committed(driver)
     assert rejected == [(1, WHY)]
@@ -108,7 +110,9 @@ def test_both_sides_get_an_error_and_what_was_accepted_before_can_be_received(dr
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2])
-def test_the_error_names_what_is_wrong_the_conversation_the_side_and_the_message(driver: Driver, accepted: int) -> None:
+def test_the_error_names_the_fault_the_conversation_the_side_and_the_message_number(
+    driver: Driver, accepted: int
+) -> None:
     """In the words of the original's error 9615, and the same in every fold of the journal."""
     driver.arrive(*messages(*[b"good"] * accepted, BAD))
     _, ((_, body),) = committed(driver)
@@ -132,13 +136,13 @@ def test_a_target_whose_first_message_is_rejected_learns_nothing_of_it(driver: D
     assert driver.state.statistics.discarded == 2
 
 
-def test_what_comes_behind_a_rejected_message_goes_back(driver: Driver) -> None:
+def test_messages_after_a_rejected_message_bounce(driver: Driver) -> None:
     driver.arrive(*messages(b"good", BAD, b"good too"))
     assert committed(driver)[0] == [(1, WHY)]
     assert driver.state.statistics.bounced == 1
 
 
-def test_whoever_folds_the_journal_rejects_the_same_and_asks_nobody(driver: Driver, sceptic: Sceptic) -> None:
+def test_a_recovering_owner_repeats_rejections_without_asking_the_judge(driver: Driver, sceptic: Sceptic) -> None:
     driver.arrive(*messages(b"good", b"good", b"good", BAD), *conversations("b", client=Scribe("other")))
     driver.commit()
     driver.arrive(*conversations("c", client=Scribe("another")))
@@ -158,7 +162,7 @@ def test_each_body_is_asked_about_when_the_verdict_depends_on_it(examines: bool,
     assert len(judge.asked) == asked
 
 
-def test_a_writer_whose_messages_were_predicted_is_asked_about_by_who_comes_next(sceptic: Sceptic) -> None:
+def test_the_next_owner_validates_a_writer_whose_messages_were_predicted(sceptic: Sceptic) -> None:
     before = Driver(claim="before")
     before.lead()
     before.arrive(*messages(*[b"good"] * 3)[:3])
@@ -170,7 +174,7 @@ def test_a_writer_whose_messages_were_predicted_is_asked_about_by_who_comes_next
     assert (sceptic.asked, committed(after)[0]) == ([BAD], [(3, WHY)])
 
 
-def test_an_owner_stops_when_it_cannot_ask_and_whoever_comes_next_asks_again(
+def test_an_owner_stops_when_it_cannot_get_a_verdict_and_the_next_owner_asks_again(
     sceptic: Sceptic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = owner_that_asks(sceptic)

@@ -53,7 +53,7 @@ def test_an_endpoint_moves_with_everything_that_it_is(world: World) -> None:
     assert list(world.second.state.ready) == [after]
 
 
-def test_an_endpoint_moves_with_what_is_finished(world: World) -> None:
+def test_an_endpoint_moves_with_its_finished_state(world: World) -> None:
     conversation = world.begin(messages=2)
     world.target.take(fin(world, conversation))
     world.target.commit(rare=[Finish(world.receiver(conversation).index)])
@@ -91,7 +91,7 @@ def test_an_error_that_waits_moves_too(world: World) -> None:
     assert world.second.receive(after) == [ERROR, "order"]
 
 
-def test_the_state_leaves_behind_everything_that_was_sent_to_the_peer(world: World) -> None:
+def test_the_state_leaves_after_all_messages_to_the_peer_have_arrived(world: World) -> None:
     conversation = world.begin()
     world.target.send(world.receiver(conversation), b"answer")
     relocate(world.target, world.receiver(conversation), world.second)
@@ -100,7 +100,7 @@ def test_the_state_leaves_behind_everything_that_was_sent_to_the_peer(world: Wor
     assert leaving(world.target) == [world.second.address]
 
 
-def test_what_the_endpoint_sends_from_its_next_place_is_numbered_on(world: World) -> None:
+def test_an_endpoint_continues_its_numbering_after_a_move(world: World) -> None:
     conversation = world.begin()
     world.target.send(world.receiver(conversation), b"0", b"1")
     after = move(world, world.target, world.receiver(conversation), world.second)
@@ -210,7 +210,7 @@ def test_every_record_that_comes_later_follows_in_order(world: World) -> None:
     assert world.target.state.statistics.forwarded == 3
 
 
-def test_a_forwarded_record_says_who_wrote_it_where(world: World) -> None:
+def test_a_forwarded_record_carries_its_original_place_timestamp_and_headers(world: World) -> None:
     conversation = world.begin(messages=2)
     relocate(world.target, world.receiver(conversation), world.second)
     suffix = Suffix("order", home=world.home.address)
@@ -274,7 +274,7 @@ def test_a_fin_follows_and_is_answered_as_the_writers_count_at_the_first_address
     )
 
 
-def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
+def test_the_answer_to_a_fin_follows_a_relocated_initiator(world: World) -> None:
     conversation = world.begin()
     after = move(world, world.home, world.initiator(conversation), world.second)
     world.target.take(fin(world, conversation))

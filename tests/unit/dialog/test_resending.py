@@ -32,13 +32,13 @@ def bodies(found: list[Bounced]) -> list[bytes | None]:
     return [one.body for one in found]
 
 
-def test_what_came_back_of_the_conversation_that_began_first_goes_first() -> None:
+def test_returned_messages_of_the_oldest_conversation_are_resent_first() -> None:
     senders = conversations(b"one", b"two") | {b"over": None}
     found = in_order([back(b"two", b"3"), back(b"one", b"2"), back(b"over", b"1"), back(b"two", b"4")], senders)
     assert bodies(found) == [b"1", b"2", b"3", b"4"]
 
 
-def test_what_a_process_sent_that_had_lost_the_pool_stands_behind_what_was_taken_over_from_it() -> None:
+def test_bounces_from_a_process_that_lost_the_pool_are_ordered_after_those_of_adopted_conversations() -> None:
     senders = conversations(b"adopted", b"ours") | {b"begun then": None, b"over": None}
     for name, adopted in ((b"adopted", True), (b"ours", False)):
         known = senders[name]
@@ -49,7 +49,7 @@ def test_what_a_process_sent_that_had_lost_the_pool_stands_behind_what_was_taken
     assert bodies(found) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_what_went_in_vain_to_the_next_conversation_stands_behind_what_was_sent_again_on_it() -> None:
+def test_bounced_messages_resent_on_a_resumed_conversation_come_before_all_others() -> None:
     senders = conversations(b"one", b"two")
     two = senders[b"two"]
     assert two is not None

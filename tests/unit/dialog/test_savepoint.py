@@ -48,7 +48,7 @@ def session() -> Session:
 # ------------------------------------------------------------------------------------------------------------ handlers
 
 
-def test_what_was_sent_since_is_not_sent_and_what_was_sent_before_is(transaction: Transaction) -> None:
+def test_only_sends_after_the_savepoint_are_rolled_back(transaction: Transaction) -> None:
     dialog = transaction.dialog
     transaction.send(dialog, "reply", b"1")
     size = transaction.size_bytes
@@ -63,7 +63,7 @@ def test_what_was_sent_since_is_not_sent_and_what_was_sent_before_is(transaction
     assert transaction.sends == [(dialog.index, "reply", [b"1", b"5"])]
 
 
-def test_what_an_end_with_error_took_back_is_there_again(transaction: Transaction) -> None:
+def test_a_rollback_to_a_savepoint_restores_sends_dropped_by_an_end_with_an_error(transaction: Transaction) -> None:
     dialog = transaction.dialog
     transaction.send(dialog, "reply", b"1")
     transaction.savepoint("a")
@@ -117,7 +117,7 @@ def test_a_loop_over_the_messages_ends_and_another_one_has_them_all(transaction:
     assert [message.sequence for message in transaction] == [0, 1, 2, 3, 4]
 
 
-def test_a_loop_goes_on_when_nothing_was_received_since(transaction: Transaction) -> None:
+def test_a_rollback_does_not_end_a_loop_that_received_nothing_since_the_savepoint(transaction: Transaction) -> None:
     for message in transaction:
         transaction.savepoint("this one")
         transaction.send(message.dialog, "reply", message.body)

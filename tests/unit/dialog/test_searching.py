@@ -105,7 +105,7 @@ def test_a_group_is_found_on_its_way_in_the_outbox_of_the_place_that_it_left(que
     assert queue.search(GROUP, 0) == queue.at(1), "also when that place is ours"
 
 
-def test_a_group_is_found_in_data_that_nobody_has_ingested(queue: Queue) -> None:
+def test_a_group_is_found_in_data_that_is_not_yet_ingested(queue: Queue) -> None:
     queue.leaves()
     queue.world.target.state.streams.clear()
     assert queue.search() == queue.at(1)

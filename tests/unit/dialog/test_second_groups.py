@@ -68,7 +68,7 @@ def test_all_is_committed_together(driver: Driver) -> None:
     assert taken(driver).dialog.index == 2
 
 
-def test_what_a_further_group_leaves_is_received_again(driver: Driver) -> None:
+def test_unreceived_messages_of_a_second_group_are_received_again(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     one = taken(driver)
     other = next_group(one)
@@ -158,7 +158,7 @@ def test_its_with_block_ends_all_and_it_has_none_of_its_own(driver: Driver) -> N
         one.next_group()
 
 
-def test_who_lets_a_locked_group_pass_out_of_the_block_steps_back(driver: Driver) -> None:
+def test_a_handler_that_raises_group_locked_steps_back(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     ended: list[Transaction] = []
     host_of(driver.owner.staging).done = lambda transaction, _: ended.append(transaction)

@@ -172,7 +172,7 @@ def test_too_much_on_its_way_is_refused_and_nothing_is_written(session: Session)
     dialog = opened(session)
     for _ in range(WINDOW_RECORDS):
         session.send(dialog, "order", b"")
-    with pytest.raises(QueueFull, match=f"{WINDOW_RECORDS} records to orders wait for Kafka"):
+    with pytest.raises(QueueFull, match=f"{WINDOW_RECORDS:,} records to orders wait for Kafka"):
         session.send(dialog, "order", b"")
     assert (dialog.sent, dialog.target.next) == (WINDOW_RECORDS, WINDOW_RECORDS)
     session.drained()
@@ -193,7 +193,7 @@ def test_too_many_bytes_on_their_way_are_refused_until_some_are_there(session: S
     assert (dialog.target.weight, dialog.target.room) == (0, SESSION_WINDOW_BYTES_MAX)
 
 
-def test_what_was_sent_on_a_dialog_counts_when_its_last_record_does(session: Session) -> None:
+def test_acknowledged_is_true_once_the_last_record_of_the_dialog_is_acknowledged(session: Session) -> None:
     dialog = begun(session)
     session.send(dialog, "order", b"held")
     there = session.acknowledged(dialog)
@@ -278,7 +278,7 @@ def test_an_end_waits_for_its_own_dialog_alone(session: Session) -> None:
     assert [one.conversation for one in envelopes(session.end(quiet))[HOME]] == [identifier("quiet")]
 
 
-def test_an_end_before_begin_counts_waits_for_it_and_for_what_was_held(session: Session) -> None:
+def test_an_end_waits_for_its_begin_and_for_held_messages(session: Session) -> None:
     dialog = begun(session)
     session.send(dialog, "order", b"held")
     assert session.end(dialog) == []
@@ -292,7 +292,7 @@ def test_an_end_with_an_error_carries_its_document(session: Session) -> None:
     assert (bodies(hands), kinds(hands)) == ([b"<Error/>"], {HOME: [Kind.END_CALL]})
 
 
-def test_an_end_with_an_error_drops_what_is_held_behaviour_111(session: Session) -> None:
+def test_an_end_with_an_error_drops_held_messages_behaviour_111(session: Session) -> None:
     dialog = begun(session)
     room = dialog.target.room
     session.send(dialog, "order", b"never")
@@ -348,7 +348,7 @@ def test_news_of_a_dialog_that_is_not_ours_change_nothing(session: Session) -> N
     session.send(dialog, "order", b"")
 
 
-def test_the_ends_of_many_dialogs_cost_what_they_are_many(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ending_many_dialogs_examines_each_dialog_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call looks at one dialog, not at all waiting ones."""
     looked = 0
     may_end = Session._may_end
@@ -371,7 +371,9 @@ def test_the_ends_of_many_dialogs_cost_what_they_are_many(session: Session, monk
 
 
 @pytest.mark.parametrize("peer_ended", [False, True])
-def test_what_waits_for_a_begin_is_named_also_when_the_peer_has_ended(session: Session, peer_ended: bool) -> None:
+def test_messages_waiting_for_a_begin_are_listed_as_unknown_even_after_the_peer_has_ended(
+    session: Session, peer_ended: bool
+) -> None:
     dialog = begun(session)
     session.send(dialog, "order", b"0")
     session.send(dialog, "order", b"1")

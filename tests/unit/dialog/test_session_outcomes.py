@@ -68,7 +68,7 @@ def test_after_a_failure_the_same_bytes_are_handed_over_again(session: Session) 
     assert session.restart() == [again]
 
 
-def test_what_counts_does_not_go_again(session: Session) -> None:
+def test_acknowledged_messages_are_not_resent(session: Session) -> None:
     dialog = opened(session)
     for number in range(4):
         if number == 2:
@@ -125,7 +125,7 @@ def test_a_session_is_idle_when_everything_counts(session: Session) -> None:
 # -------------------------------------------------------------------------------------------------------------- close
 
 
-def test_a_session_says_goodbye_to_every_destination(session: Session) -> None:
+def test_closing_a_session_closes_its_writer_at_every_destination(session: Session) -> None:
     opened(session, "one")
     dialog = opened(session, "two", "other")
     session.send(dialog, "order", b"")
@@ -158,7 +158,7 @@ def test_the_destinations_take_the_goodbye(session: Session) -> None:
 
 def test_a_session_does_not_close_while_something_waits(session: Session) -> None:
     begun(session)
-    with pytest.raises(AssertionError, match="when everything counts"):
+    with pytest.raises(AssertionError, match="close only when"):
         session.close()
 
 

@@ -105,7 +105,7 @@ def test_a_spoilt_snapshot_is_passed_over_and_the_one_before_it_found(at: int) -
 
 
 @pytest.mark.parametrize("changes", [{"sha256": bytes(32)}, {"size": 1}, {"incarnation": identifier("another")}])
-def test_a_snapshot_that_is_not_what_its_end_says_is_passed_over(changes: dict[str, Any]) -> None:
+def test_a_snapshot_that_does_not_match_its_end_record_is_skipped(changes: dict[str, Any]) -> None:
     assert searched([*snapshot(1), *snapshot(2, **changes)]).offset == 1
 
 

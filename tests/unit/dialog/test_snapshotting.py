@@ -144,7 +144,7 @@ def test_a_snapshot_by_newer_rules_halts(driver: Driver) -> None:
     change(driver, ends(driver)[0], fold_version=FOLD_VERSION + 1)
     (halted,) = successor(driver).step(Recover(0, len(driver.journal), 0, 0, len(driver.snapshots)))
     assert isinstance(halted, Halted)
-    assert "was made by rules 2" in halted.reason
+    assert "needs fold rules 2" in halted.reason
 
 
 def test_a_snapshot_from_behind_a_stale_end_of_the_journal_is_good(driver: Driver) -> None:
@@ -167,7 +167,7 @@ def truncations(driver: Driver, names: str) -> list[Effect]:
     return out
 
 
-def test_what_stands_before_the_older_of_two_snapshots_may_go(driver: Driver) -> None:
+def test_records_before_the_older_of_two_snapshots_may_be_deleted(driver: Driver) -> None:
     effects = truncations(driver, "abc")
     older = [decode(driver.snapshots[at]) for at in ends(driver)[:2]]
     firsts = [0, ends(driver)[0] + 1]
@@ -200,7 +200,7 @@ def test_a_snapshot_whose_fate_is_unknown_frees_nothing_and_is_tried_again_later
     assert len(driver.owner.snapshots._durable) == 1
 
 
-def test_what_a_new_owner_had_to_fold_behind_the_snapshot_counts_for_the_next_one(driver: Driver) -> None:
+def test_records_folded_by_a_new_owner_after_the_snapshot_count_towards_the_next_snapshot(driver: Driver) -> None:
     work(driver, "a")
     driver.make_snapshot()
     for name in ("b", "c"):  # not enough for each owner, and too much for both

@@ -136,7 +136,7 @@ def test_an_endpoint_that_is_gone_or_has_nothing_is_not_handed_out(pair: Pair) -
 # ------------------------------------------------------------------------------------------------- finish, roll back
 
 
-def test_what_is_finished_joins_the_next_commit_and_frees_its_group(pair: Pair) -> None:
+def test_a_finished_transaction_joins_the_next_commit_which_unlocks_its_group(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     staging = staging_of(pair.target)
     transaction = taken(staging)
@@ -180,7 +180,7 @@ def test_a_message_that_was_not_iterated_is_handed_out_again(pair: Pair) -> None
     assert [message.sequence for message in taken(staging)] == [1, 2]
 
 
-def test_what_is_rolled_back_waits_as_before_behaviour_74(pair: Pair) -> None:
+def test_rolled_back_messages_wait_as_before_behaviour_74(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     before = digest(pair.target.state)
     staging = staging_of(pair.target)
@@ -262,7 +262,7 @@ def test_the_end_of_a_conversation_that_joined_in_the_handler_overtakes_it_too(p
     assert one.consumed == 0
 
 
-def test_an_end_elsewhere_overtakes_nobody(pair: Pair) -> None:
+def test_an_end_of_another_conversation_overtakes_no_transaction(pair: Pair) -> None:
     pair.begin("mine")
     other = pair.begin("other")
     staging = staging_of(pair.target)
@@ -274,7 +274,7 @@ def test_an_end_elsewhere_overtakes_nobody(pair: Pair) -> None:
     assert len(staging.overtaken) == 0
 
 
-def test_an_end_of_a_member_that_the_handler_did_not_touch_overtakes_nobody(pair: Pair) -> None:
+def test_an_end_of_a_group_member_untouched_by_the_handler_overtakes_no_transaction(pair: Pair) -> None:
     one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     transaction = taken(staging)
@@ -285,7 +285,7 @@ def test_an_end_of_a_member_that_the_handler_did_not_touch_overtakes_nobody(pair
     assert (len(staging.overtaken), one.consumed) == (0, 1)
 
 
-def test_the_peers_end_overtakes_nobody(pair: Pair) -> None:
+def test_the_end_of_the_peer_overtakes_no_transaction(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     staging = staging_of(pair.target)
     transaction = taken(staging)
@@ -324,7 +324,7 @@ def test_staging_is_full_when_its_bodies_fill_a_commit(pair: Pair) -> None:
     assert large(Pair(), 2, bytes(COMMIT_BYTES_TARGET // 2)).full
 
 
-def test_what_does_not_fit_into_a_commit_joins_the_one_after_it_and_nothing_is_lost(pair: Pair) -> None:
+def test_transactions_that_do_not_fit_into_a_commit_join_the_next_one_without_loss(pair: Pair) -> None:
     staging = large(pair, 12, bytes(BODY_BYTES_MAX))
     received: list[int] = []
     while staging.finished:

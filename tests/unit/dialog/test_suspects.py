@@ -20,7 +20,7 @@ def driver() -> Driver:
     return driver
 
 
-def test_until_suspects_are_tried_the_others_go_on_with_whatever_comes_for_them(driver: Driver) -> None:
+def test_other_groups_receive_new_messages_until_suspects_are_tried(driver: Driver) -> None:
     client = Scribe("client")
     driver.arrive(*conversations("a", "b", client=client))
     driver.commit()

@@ -33,7 +33,7 @@ def driver() -> Driver:
     return driver
 
 
-def test_what_is_suspended_stays_so_for_the_next_owner_and_its_messages_wait_in_order(driver: Driver) -> None:
+def test_a_suspended_conversation_stays_suspended_for_the_next_owner_with_its_messages_in_order(driver: Driver) -> None:
     suspended(driver)
     after = successor(driver)
     after.try_groups()
@@ -42,7 +42,7 @@ def test_what_is_suspended_stays_so_for_the_next_owner_and_its_messages_wait_in_
     assert [entry[2] for entry in endpoint(after, "a").queue] == [b"0", b"1", b"2"]
 
 
-def test_a_snapshot_holds_who_failed_and_who_is_suspended(driver: Driver) -> None:
+def test_a_snapshot_holds_failed_attempts_and_suspensions(driver: Driver) -> None:
     suspended(driver)
     driver.arrive(*conversations("b", client=Scribe("another")))
     fail(driver)
@@ -63,7 +63,7 @@ def test_messages_of_suspended_groups_take_no_room_from_the_others(
     assert not driver.owner.has_room
 
 
-def test_who_joins_a_suspended_group_is_suspended_with_it() -> None:
+def test_a_conversation_that_joins_a_suspended_group_is_suspended_with_it() -> None:
     pair = Pair()
     (one,) = pair.answered("a")
     pair.home.commit(rare=[Suspend(one.index, "why", ordered=False)])
@@ -73,7 +73,7 @@ def test_who_joins_a_suspended_group_is_suspended_with_it() -> None:
     assert [(member.suspended, member.held) for member in (one, other)] == [(False, False)] * 2
 
 
-def test_what_is_forgotten_leaves_nothing_to_the_next_one_in_its_place(driver: Driver) -> None:
+def test_a_forgotten_endpoint_leaves_no_failures_to_the_next_one_at_its_index(driver: Driver) -> None:
     suspended(driver)
     driver.state.forget(endpoint(driver, "a"))
     driver.arrive(*conversations("b", client=Scribe("another")))
@@ -136,7 +136,7 @@ def test_an_operator_ends_the_conversation(driver: Driver) -> None:
     assert (one.state.code, driver.state.unread) == ("DO", 0)
 
 
-def test_of_two_orders_for_one_group_the_second_sees_what_became_of_the_first(driver: Driver) -> None:
+def test_the_second_of_two_orders_for_a_group_is_judged_by_the_result_of_the_first(driver: Driver) -> None:
     one = suspended(driver)
     driver.owner.trial.order(one, Skip(one.index))
     driver.owner.trial.order(one, Resume(one.index))

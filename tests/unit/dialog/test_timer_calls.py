@@ -141,7 +141,7 @@ def test_a_handler_cancels_the_timer_that_was_set_before(pair: Pair) -> None:
     assert not target.rings
 
 
-def test_what_is_called_last_counts(pair: Pair) -> None:
+def test_the_last_timer_call_of_a_transaction_counts(pair: Pair) -> None:
     target = pair.receiver(pair.begin())
     transaction = of(pair.target, target)
     transaction.set_timer(target, 1)

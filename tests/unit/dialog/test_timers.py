@@ -86,7 +86,7 @@ def test_a_sessions_timer_counts_from_the_time_of_its_record(pair: Pair) -> None
     assert pair.home.outputs(pair.target.address) == [], "the far side never sees it (behaviour 97)"
 
 
-def test_what_a_commit_sets_counts_from_its_own_time_also_when_a_claim_comes_next() -> None:
+def test_a_lifetime_starts_at_the_time_of_its_commit_even_when_a_claim_follows() -> None:
     identity = log_of()
     ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
     fold = Fold(identity)
@@ -119,7 +119,7 @@ def test_a_timer_that_is_set_takes_the_place_of_the_one_before_it_behaviour_98(p
     assert ringing(pair.initiator(conversation)) == [2_000]
 
 
-def test_a_handlers_timer_replaces_at_once_what_would_ring_with_its_commit(pair: Pair) -> None:
+def test_a_timer_set_by_a_handler_replaces_a_timer_that_expires_at_the_same_commit(pair: Pair) -> None:
     conversation = pair.begin()
     by_session(pair, conversation, 500)
     initiator = pair.initiator(conversation)
@@ -140,7 +140,7 @@ def test_each_side_has_its_own_timer_behaviour_99(pair: Pair) -> None:
     assert (ringing(pair.initiator(conversation)), ringing(pair.receiver(conversation))) == ([500], [])
 
 
-def test_what_comes_due_while_a_timer_waits_rings_when_that_was_received(pair: Pair) -> None:
+def test_a_timer_that_comes_due_while_another_waits_rings_after_that_one_is_received(pair: Pair) -> None:
     conversation = pair.begin()
     initiator = pair.initiator(conversation)
     by_session(pair, conversation, 100)
@@ -167,7 +167,7 @@ def test_nothing_rings_on_a_conversation_that_is_suspended(pair: Pair) -> None:
     assert pair.target.state.ready[-1] is target
 
 
-def test_a_timer_that_waits_is_what_an_operator_skips(pair: Pair) -> None:
+def test_an_operator_skips_an_expired_timer_before_other_messages(pair: Pair) -> None:
     target = pair.receiver(pair.begin(messages=2))
     at(pair.target, 0, rare=[SetTimer(target.index, 100)])
     at(pair.target, 0)
@@ -196,7 +196,7 @@ def test_a_timer_is_received_before_an_error_and_that_before_messages_behaviour_
 
 
 @pytest.mark.parametrize("count", range(5))
-def test_a_loop_that_is_left_early_has_received_what_it_was_given(pair: Pair, count: int) -> None:
+def test_a_loop_left_early_receives_only_the_messages_that_it_yielded(pair: Pair, count: int) -> None:
     conversation = pair.begin(messages=2)
     target = pair.receiver(conversation)
     at(pair.target, 0, rare=[SetTimer(target.index, 100)])
@@ -232,7 +232,7 @@ def test_the_end_of_a_side_cancels_its_timer_behaviour_104(pair: Pair) -> None:
     assert pair.home.state.clocks.next_ms(0) is None
 
 
-def test_a_commit_that_sets_a_timer_of_nobody_is_refused(pair: Pair) -> None:
+def test_a_timer_for_a_nonexistent_endpoint_halts_the_partition(pair: Pair) -> None:
     with pytest.raises(PartitionHalted, match="timer of endpoint 7"):
         at(pair.target, 0, rare=[SetTimer(7, 100)])
 
@@ -301,7 +301,7 @@ def test_a_timer_that_is_set_where_the_side_lived_before_follows_it() -> None:
     assert after.clock == Clock(timer_ms=150)
 
 
-def test_what_home_says_when_a_pools_timer_rings_is_known_for_as_long_as_the_side_lives() -> None:
+def test_the_end_of_stream_type_of_a_pool_timer_survives_firing_and_relocation() -> None:
     world = World()
     conversation = world.begin()
     endpoint = world.initiator(conversation)
@@ -356,7 +356,7 @@ def test_an_owner_commits_when_something_is_due_and_not_before() -> None:
     assert endpoint.state is State.ERROR
 
 
-def test_what_was_set_anew_leaves_nothing_behind_for_long(pair: Pair) -> None:
+def test_replaced_timers_do_not_accumulate(pair: Pair) -> None:
     conversation = pair.begin()
     for number in range(10_000):
         by_session(pair, conversation, 1_000 + number)

@@ -57,7 +57,7 @@ def test_a_transaction_is_one_record_with_its_steps_in_order(session: Session) -
     assert second.state is DialogState.ENDED
 
 
-def test_it_leaves_when_what_was_sent_directly_counts(session: Session) -> None:
+def test_a_transaction_leaves_once_earlier_direct_sends_are_acknowledged(session: Session) -> None:
     dialog = opened(session)
     session.send(dialog, "order", b"0")
     transaction = StagedTransaction(session)
@@ -69,7 +69,7 @@ def test_it_leaves_when_what_was_sent_directly_counts(session: Session) -> None:
     assert said.steps[0].sequence == 1
 
 
-def test_it_leaves_behind_a_begin_and_what_waits_for_that(session: Session) -> None:
+def test_a_transaction_leaves_after_the_begin_and_the_messages_held_for_it(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"0")
     transaction = StagedTransaction(session)
@@ -100,7 +100,7 @@ def test_a_direct_send_waits_until_the_outputs_have_arrived(session: Session, tr
     transaction.send(dialog, "order", b"0")
     expanded(transmission, session.commit(transaction))
     session.drained()
-    with pytest.raises(QueueFull, match="has not arrived"):
+    with pytest.raises(QueueFull, match="have not arrived"):
         session.send(dialog, "order", b"1")
     session.transmitted(transmission.state)
     assert dialog.blocked, "expanded is not arrived"
@@ -140,7 +140,7 @@ def test_a_transaction_that_ends_with_an_error_sends_nothing_else_on_it_behaviou
     assert sorted((sent.kind.name, sent.body) for sent in said) == [("END_CALL", b"<Error/>"), ("MESSAGE", b"said")]
 
 
-def test_an_end_with_an_error_leaves_what_a_transaction_stands_behind(session: Session) -> None:
+def test_an_end_with_an_error_keeps_held_messages_that_a_transaction_follows(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"before")
     transaction = StagedTransaction(session)
@@ -152,7 +152,9 @@ def test_an_end_with_an_error_leaves_what_a_transaction_stands_behind(session: S
     assert (kind, said and said.steps[-1].sequence) == (Kind.TRANSACTION, 1)
 
 
-def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, transmission: Side) -> None:
+def test_a_session_learns_nothing_about_a_transaction_that_was_not_ingested(
+    session: Session, transmission: Side
+) -> None:
     dialog = opened(session)
     transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
@@ -161,7 +163,7 @@ def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, trans
     assert dialog.blocked
 
 
-def test_behind_a_transaction_that_was_refused_nothing_is_sent(session: Session, transmission: Side) -> None:
+def test_nothing_is_sent_after_a_refused_transaction(session: Session, transmission: Side) -> None:
     dialog = opened(session)
     transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
@@ -173,7 +175,7 @@ def test_behind_a_transaction_that_was_refused_nothing_is_sent(session: Session,
     assert not session.transactions.flying
 
 
-def test_what_was_dropped_has_not_begun(session: Session) -> None:
+def test_a_dialog_of_a_dropped_transaction_has_not_begun(session: Session) -> None:
     transaction = StagedTransaction(session)
     dialog = transaction.begin(identifier("a"), begin_block())
     with pytest.raises(InvalidState, match="has not been committed"):
@@ -187,7 +189,7 @@ def test_what_was_dropped_has_not_begun(session: Session) -> None:
     assert session.dialogs == {}
 
 
-def test_what_was_begun_behind_a_savepoint_that_was_gone_back_to_has_not_begun(session: Session) -> None:
+def test_a_dialog_begun_after_a_savepoint_has_not_begun_after_rollback_to_the_savepoint(session: Session) -> None:
     transaction = StagedTransaction(session)
     transaction.savepoint("here")
     dialog = transaction.begin(identifier("a"), begin_block())
@@ -227,6 +229,28 @@ def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:
     other = transaction.begin(identifier("b"), begin_block())
     assert transaction.begin(identifier("b"), begin_block()) is other
     assert len(transaction.steps) == 1
+
+
+def test_nothing_happens_when_a_conversation_was_begun_outside_of_it_meanwhile(session: Session) -> None:
+    transaction = StagedTransaction(session)
+    staged = transaction.begin(identifier("a"), begin_block(group=identifier("a")))
+    transaction.send(staged, "order", b"0")
+    outside = opened(session)
+    with pytest.raises(InvalidState, match="was begun outside of this transaction meanwhile"):
+        session.commit(transaction)
+    assert session.dialogs == {identifier("a"): outside}
+    assert not session.unsent()
+
+
+def test_an_end_in_a_transaction_leaves_the_next_dialog_of_its_id(session: Session) -> None:
+    """Its peer has ended the first one, and the session takes part in the conversation again."""
+    first = opened(session)
+    session.ended_by_peer(first.conversation)
+    second = opened(session)
+    transaction = StagedTransaction(session)
+    transaction.end(first)
+    session.commit(transaction)
+    assert session.dialogs[first.conversation] is second
 
 
 def test_nothing_happens_when_a_dialog_was_ended_meanwhile(session: Session) -> None:
@@ -277,7 +301,7 @@ def test_the_largest_transaction_fits_into_a_record(session: Session) -> None:
     assert kind is Kind.TRANSACTION
 
 
-def test_a_session_finishes_a_dialog_behind_what_it_sent(session: Session) -> None:
+def test_a_session_sends_one_fin_after_its_messages_on_a_dialog(session: Session) -> None:
     dialog = opened(session)
     assert records(session.finish(opened(session, "silent"))) == [], "nobody is told of nothing"
     session.send(dialog, "order", b"0")
@@ -289,7 +313,7 @@ def test_a_session_finishes_a_dialog_behind_what_it_sent(session: Session) -> No
     assert [kind for kind, _ in records(session.drained())] == [Kind.END_CALL]
 
 
-def test_a_dialog_that_is_finished_while_it_begins_is_finished_behind_what_waits(session: Session) -> None:
+def test_finishing_a_beginning_dialog_sends_fin_after_its_waiting_messages(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block())
     session.send(dialog, "order", b"0")
     assert session.finish(dialog) == []

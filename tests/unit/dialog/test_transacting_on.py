@@ -64,7 +64,7 @@ def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: 
     assert dialog.opener == following
 
 
-def test_what_follows_a_begin_that_goes_again_names_the_next_id(session: Session, transmission: Side) -> None:
+def test_sends_after_a_resent_begin_name_the_new_writer_id(session: Session, transmission: Side) -> None:
     begins = StagedTransaction(session)
     dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
     session.commit(begins)
@@ -82,9 +82,7 @@ def test_what_follows_a_begin_that_goes_again_names_the_next_id(session: Session
     assert (opening.kind, opening.body) == (Kind.OPEN, following)
 
 
-def test_what_follows_a_begin_that_was_taken_names_the_id_under_which_it_was(
-    session: Session, transmission: Side
-) -> None:
+def test_sends_after_an_accepted_begin_name_the_original_writer_id(session: Session, transmission: Side) -> None:
     begins = StagedTransaction(session)
     dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
     expanded(transmission, session.commit(begins))

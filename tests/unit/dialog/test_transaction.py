@@ -40,7 +40,7 @@ def test_messages_come_in_their_order_with_their_numbers(pair: Pair) -> None:
     assert len(transaction) == 3
 
 
-def test_numbers_go_on_where_the_last_transaction_ended_behaviour_66(pair: Pair) -> None:
+def test_sequence_numbers_continue_after_the_previous_transaction_behaviour_66(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     pair.target.receive(pair.receiver(conversation))
     for number in (2, 3):
@@ -68,7 +68,7 @@ def test_an_error_comes_first_and_has_no_number_behaviour_115(pair: Pair) -> Non
 
 
 @pytest.mark.parametrize(("taken", "position"), [(0, None), (1, 1 << 2), (2, 2 << 2), (3, 3 << 2)])
-def test_what_was_iterated_is_consumed_and_nothing_else(pair: Pair, taken: int, position: int | None) -> None:
+def test_only_iterated_messages_are_consumed(pair: Pair, taken: int, position: int | None) -> None:
     receiver = pair.receiver(pair.begin(messages=3))
     transaction = of(pair.target, receiver)
     for _, _ in zip(range(taken), transaction, strict=False):
@@ -89,7 +89,7 @@ def test_an_error_alone_is_consumed_alone(pair: Pair) -> None:
     assert transaction.received == {receiver.index: 1 << 2 | 1}
 
 
-def test_a_transaction_sees_what_waited_when_it_was_made(pair: Pair) -> None:
+def test_a_transaction_sees_only_messages_that_had_arrived_when_it_was_created(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     transaction = of(pair.target, pair.receiver(conversation))
     pair.send(conversation, sequence=2)
@@ -139,7 +139,7 @@ def test_the_id_of_a_message_is_its_place_and_stays_when_it_is_received_again(pa
 
 
 @pytest.mark.parametrize("headers", [None, [("trace", b"1"), ("trace", b"2")]])
-def test_headers_are_what_the_driver_took_from_the_sender(pair: Pair, headers: list[tuple[str, bytes]] | None) -> None:
+def test_a_message_has_the_headers_set_by_its_sender(pair: Pair, headers: list[tuple[str, bytes]] | None) -> None:
     endpoint = pair.receiver(pair.begin())
     endpoint.queue = [(0, "order", *record(b"", headers=headers))]
     (message,) = of(pair.target, endpoint)
@@ -160,7 +160,7 @@ def test_a_message_without_a_body_has_an_empty_one(pair: Pair) -> None:
     assert message.body == b""
 
 
-def test_a_message_says_what_it_is_but_not_what_it_carries(pair: Pair) -> None:
+def test_the_repr_of_a_message_omits_its_body(pair: Pair) -> None:
     endpoint = pair.receiver(pair.begin())
     endpoint.queue = [(7, "order", *record(b"a secret"))]
     (message,) = of(pair.target, endpoint)
@@ -171,7 +171,7 @@ def test_a_message_says_what_it_is_but_not_what_it_carries(pair: Pair) -> None:
 # ------------------------------------------------------------------------------------------------------------ sending
 
 
-def test_what_is_sent_is_staged_in_call_order(pair: Pair) -> None:
+def test_sends_are_staged_in_call_order(pair: Pair) -> None:
     one, two = pair.answered("one", "two")
     transaction = of(pair.home, one)
     transaction.send(two, "a", b"1")
@@ -213,7 +213,7 @@ def test_the_rule_is_asked_for_the_side_the_contract_and_the_type(pair: Pair) ->
     assert {*asked} == {("orders", Role.TARGET, "a"), ("orders", Role.TARGET, "b")}
 
 
-def test_what_the_rule_forbids_is_not_staged(pair: Pair) -> None:
+def test_a_send_forbidden_by_the_rule_is_not_staged(pair: Pair) -> None:
     def forbids(contract: str, _role: Role, message_type: str) -> None:
         if message_type == "forbidden":
             raise NotInContract(f"{message_type} is not in {contract}")
@@ -236,7 +236,7 @@ def test_a_body_of_the_largest_size_can_be_sent_and_one_byte_more_cannot(pair: P
     assert len(bodies(transaction)) == 1
 
 
-def test_a_transaction_that_does_not_fit_into_a_commit_is_refused_with_what_to_do(pair: Pair) -> None:
+def test_the_error_for_a_transaction_too_large_for_one_commit_names_the_remedy(pair: Pair) -> None:
     receiver = pair.receiver(pair.begin())
     transaction = of(pair.target, receiver)
     fitting = TRANSACTION_BYTES_MAX // BODY_BYTES_MAX
@@ -276,7 +276,7 @@ def numbers(messages: list[Message]) -> list[tuple[int, bytes]]:
     return [(message.sequence, message.body) for message in messages]
 
 
-def test_what_comes_meanwhile_is_received_by_the_same_transaction_behaviour_73(pair: Pair) -> None:
+def test_messages_that_arrive_meanwhile_are_received_by_the_same_transaction_behaviour_73(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     receiver = pair.receiver(conversation)
     transaction = of(pair.target, receiver)
@@ -325,7 +325,7 @@ def test_conversations_of_the_group_that_had_nothing_are_received_too(pair: Pair
     assert transaction.received == {one.index: 1 << 2, two.index: 2 << 2}
 
 
-def test_what_follows_each_other_on_one_dialog_is_one_run_whatever_names_its_type(pair: Pair) -> None:
+def test_consecutive_sends_with_equal_type_names_on_one_dialog_form_one_run(pair: Pair) -> None:
     """As every fold sees it: an owner's state is the fold of its log, byte by byte (I3)."""
     one, two = pair.answered("one", "two")
     transaction = of(pair.home, one)

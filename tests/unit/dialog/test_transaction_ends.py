@@ -193,7 +193,7 @@ def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
         message.body = b"another"  # type: ignore[misc]
 
 
-def test_the_descriptions_of_errors_count_in_what_a_transaction_may_hold(
+def test_error_descriptions_count_towards_the_size_limit_of_a_transaction(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konverse.dialog.transaction.transaction.TRANSACTION_BYTES_MAX", 500)
@@ -219,7 +219,7 @@ def test_nothing_can_be_done_behind_the_with_block(pair: Pair) -> None:
     assert transaction.sends == [(receiver.index, "reply", [b""])]
 
 
-def test_nothing_can_be_done_before_the_with_block_when_somebody_waits_for_its_end(pair: Pair) -> None:
+def test_a_transaction_with_a_completion_callback_is_unusable_outside_its_with_block(pair: Pair) -> None:
     receiver = pair.receiver(pair.begin())
     committed: list[bool] = []
     transaction = of(pair.target, receiver, done=lambda _, commit: committed.append(commit))
@@ -245,7 +245,7 @@ def test_a_second_block_inside_of_the_first_is_refused_and_that_decides(pair: Pa
     assert outcomes == [False]
 
 
-def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None:
+def test_an_argument_that_is_not_a_dialog_is_refused(pair: Pair) -> None:
     receiver = pair.receiver(pair.begin())
     transaction = of(pair.target, receiver)
     wrong: Any = receiver.id
@@ -268,7 +268,7 @@ def test_an_iterator_that_is_kept_consumes_nothing_behind_the_with_block(pair: P
         iter(transaction)
 
 
-def test_nobody_is_no_conversation(pair: Pair) -> None:
+def test_a_send_on_none_or_on_a_uuid_is_refused(pair: Pair) -> None:
     nobody: Any = None
     transaction = of(pair.target, pair.receiver(pair.begin()))
     for _ in range(2):
@@ -276,5 +276,5 @@ def test_nobody_is_no_conversation(pair: Pair) -> None:
             transaction.send(nobody, "reply")
     with pytest.raises(BadInput, match="not on UUID"):
         transaction.send(transaction.dialog.id, "reply")  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="named by a text, not by list"):
+    with pytest.raises(BadInput, match="message_type must be a str, not list"):
         transaction.send(transaction.dialog, [])  # type: ignore[arg-type]

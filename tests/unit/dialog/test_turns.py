@@ -25,7 +25,7 @@ def turns() -> Turns:
     return Turns()
 
 
-def test_who_has_the_turn_keeps_it_until_it_is_given_back(turns: Turns) -> None:
+def test_a_partition_keeps_its_turn_until_it_gives_it_back(turns: Turns) -> None:
     assert turns.may("a", 0)
     turns.take("a", 0)
     assert turns.may("a", 1)
@@ -45,7 +45,7 @@ def test_a_turn_ends_by_itself(turns: Turns) -> None:
     assert not turns.may("a", TURN_MS)
 
 
-def test_who_has_had_a_turn_lets_the_others_pass_first(turns: Turns) -> None:
+def test_a_partition_that_had_a_turn_yields_to_waiting_partitions(turns: Turns) -> None:
     turns.take("a", 0)
     turns.give_back("a", 1)
     assert turns.may("a", 1), "nobody waits"
@@ -68,7 +68,7 @@ def test_a_process_has_one_try_open_at_a_time(turns: Turns) -> None:
     assert len(taken(another)) == 1
 
 
-def test_whom_another_partition_kills_is_not_counted(turns: Turns) -> None:
+def test_crashes_caused_by_another_partition_are_not_counted(turns: Turns) -> None:
     killer, innocent = crashed(turns, "killer"), crashed(turns, "innocent")
     for crash in range(3):
         killer.try_groups()
@@ -80,7 +80,7 @@ def test_whom_another_partition_kills_is_not_counted(turns: Turns) -> None:
     assert endpoint(innocent, "innocent").attempts == 0
 
 
-def test_a_partition_that_is_lost_keeps_nobody_waiting(turns: Turns) -> None:
+def test_a_lost_partition_gives_its_turn_back(turns: Turns) -> None:
     one, another = crashed(turns, "a"), crashed(turns, "b")
     one.try_groups()
     one.owner.trial.leave()

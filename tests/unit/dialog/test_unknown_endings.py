@@ -23,9 +23,9 @@ def pair() -> Pair:
 
 
 def ended_before_it_came(pair: Pair, name: str = "a conversation") -> bytes:
-    """A handler ends the conversation at its home; END reaches the target while FIRST is still on its way."""
+    """BEGIN and END reach home, END reaches the target, and FIRST is still on its way."""
     conversation = pair.begin(name, messages=0)
-    pair.home.end(pair.initiator(conversation))
+    pair.end_call(conversation)
     pair.home.deliver(pair.target)
     return conversation
 
@@ -151,7 +151,7 @@ def test_a_bounce_goes_to_the_home_that_the_message_names_with_all_that_sends_it
     assert bounce.detail == Bounce(pair.client.id, 0, pair.target.address, BounceReason.NO_ENDPOINT)
 
 
-def test_a_bounce_of_what_an_owner_sent_for_a_session_is_addressed_to_the_session(pair: Pair) -> None:
+def test_a_bounce_of_a_message_sent_by_an_owner_for_a_session_is_addressed_to_the_session(pair: Pair) -> None:
     suffix = Suffix("order", home=pair.home.address, origin=identifier("the session"))
     pair.target.take(pair.client.message(pair.target.address, identifier("unknown"), suffix=suffix))
     (back,) = pair.target.outputs(pair.home.address)
@@ -228,7 +228,7 @@ def test_a_writer_that_was_never_heard_can_be_closed(pair: Pair) -> None:
     assert pair.target.outputs(pair.home.address)[0].detail.reason is BounceReason.WRITER_CLOSED
 
 
-def test_the_begin_of_a_closed_writer_is_refused_and_its_target_told(pair: Pair) -> None:
+def test_the_begin_of_a_closed_writer_is_refused_and_its_target_gets_an_end(pair: Pair) -> None:
     conversation = identifier("a conversation")
     pair.home.take(Scribe("successor").close(pair.home.address, pair.client.id))
     pair.home.take(pair.client.begin(conversation, begin_block(group=conversation)))
@@ -242,7 +242,7 @@ def test_the_begin_of_a_closed_writer_is_refused_and_its_target_told(pair: Pair)
 
 
 @pytest.mark.parametrize("kind", [Kind.END, Kind.ERROR, Kind.BEGIN, Kind.CLOSE_WRITER])
-def test_what_else_a_closed_writer_sends_has_no_effect(pair: Pair, kind: Kind) -> None:
+def test_other_records_of_a_closed_writer_have_no_effect(pair: Pair, kind: Kind) -> None:
     conversation = pair.begin()
     for side in (pair.home, pair.target):
         side.take(Scribe("successor").close(side.address, pair.client.id))

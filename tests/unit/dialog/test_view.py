@@ -74,7 +74,7 @@ def test_a_row_says_that_an_error_waits(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 63, 64, 8_191, 8_192, 2**31, 2**62, 2**63 - 1])
-def test_a_row_fits_into_a_packed_hash_whatever_its_numbers(pair: Pair, number: int) -> None:
+def test_a_row_fits_into_a_packed_hash_regardless_of_its_numbers(pair: Pair, number: int) -> None:
     receiver = pair.receiver(pair.begin())
     receiver.sent = receiver.received = receiver.consumed = number
     receiver.lanes()[0].last = number
@@ -101,7 +101,7 @@ def test_a_row_fits_into_a_packed_hash_whatever_its_numbers(pair: Pair, number: 
     ],
     ids=["role", "short", "no role", "state", "few numbers", "many numbers", "cut", "empty", "no text", "64 bits"],
 )
-def test_what_is_no_row_is_malformed(field: bytes, value: bytes) -> None:
+def test_an_invalid_view_row_is_malformed(field: bytes, value: bytes) -> None:
     with pytest.raises(MalformedRecord):
         unpack(field, value)
 
@@ -132,7 +132,7 @@ def test_the_first_view_is_whole(pair: Pair) -> None:
     assert show.open == 2, "of the state that is shown"
 
 
-def test_afterwards_only_what_has_changed_is_shown_once(pair: Pair) -> None:
+def test_after_the_first_write_only_changed_rows_are_written_and_each_once(pair: Pair) -> None:
     one = pair.begin("one")
     pair.begin("two")
     feed = feed_of(pair)

@@ -30,7 +30,7 @@ def test_there_are_words_for_every_state_that_lasts() -> None:
     assert {*_STATES} == {*State} - {State.CLOSED}
 
 
-def test_what_waits_and_what_was_answered(driver: Driver) -> None:
+def test_the_explanation_reports_waiting_messages_and_sent_replies(driver: Driver) -> None:
     driver.arrive(*conversations("a", messages=2))
     (_, waits) = told(driver)
     assert waits.startswith("To be received: 2 messages. No handler of service")
@@ -52,11 +52,11 @@ def test_attempts_that_failed(driver: Driver) -> None:
         driver.now_ms += 60_000
         driver.owner.trial.tick(driver.now_ms)
         if attempt == 1:
-            assert told(driver)[1].endswith("after 1 attempt that failed.")
-    assert "is suspended after 5 attempts that failed" in told(driver)[1]
+            assert told(driver)[1].endswith("after 1 failed attempt.")
+    assert "is suspended after 5 failed attempts" in told(driver)[1]
 
 
-def test_a_suspension_is_told_also_when_nothing_waits(driver: Driver) -> None:
+def test_a_suspension_is_described_even_when_no_message_waits(driver: Driver) -> None:
     driver.arrive(*conversations("a"))
     driver.handle()
     driver.commit()
@@ -65,7 +65,7 @@ def test_a_suspension_is_told_also_when_nothing_waits(driver: Driver) -> None:
     driver.owner.trial.order(one, Suspend(one.index, "look into it", ordered=True))
     driver.commit()
     assert one.suspended
-    assert "What comes will wait until an operator resumes" in told(driver)[1]
+    assert "Later messages will wait until an operator resumes" in told(driver)[1]
 
 
 def test_a_group_is_handed_out_as_one() -> None:

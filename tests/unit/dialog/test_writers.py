@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.session.rotation import CloseQuery, Unheard, reply
 from konverse.dialog.state.transitions import State
-from konverse.dialog.state.writer import NOBODY
+from konverse.dialog.state.writer import NO_HEIR
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.wire.operations import Prune
@@ -65,7 +65,7 @@ def prune(pair: Pair, floor_ms: int, now_ms: int = NOW_MS) -> None:
 # ----------------------------------------------------------------------------------------------------------- notices
 
 
-def test_a_gap_is_told_once_for_each_counter_that_is_missing(pair: Pair) -> None:
+def test_a_gap_is_reported_once_for_each_missing_counter(pair: Pair) -> None:
     conversation = pair.begin()
     for counter in (5, 6, 5):
         pair.send(conversation, counter=counter)
@@ -75,7 +75,7 @@ def test_a_gap_is_told_once_for_each_counter_that_is_missing(pair: Pair) -> None
     assert [sent.detail.next for sent in told(pair)] == [1, 2]
 
 
-def test_a_writer_that_is_not_known_and_begins_in_the_middle_is_told(pair: Pair) -> None:
+def test_an_unknown_writer_that_starts_at_a_later_counter_is_notified_of_a_gap(pair: Pair) -> None:
     for _ in range(2):
         pair.send(identifier("a conversation"), counter=3)
     assert [sent.detail for sent in told(pair)] == [notice(pair, 0, NoticeReason.GAP)]
@@ -85,7 +85,7 @@ def test_a_writer_that_is_not_known_and_begins_in_the_middle_is_told(pair: Pair)
 @pytest.mark.parametrize(
     ("time_ms", "reason"), [(NOW_MS - 1, NoticeReason.PRUNED), (NOW_MS + WRITER_AHEAD_MS_MAX + 1, NoticeReason.CLOCK)]
 )
-def test_a_writer_that_is_too_old_or_ahead_of_time_is_not_heard_and_told_so(
+def test_a_writer_with_an_id_too_old_or_in_the_future_is_refused_and_notified(
     pair: Pair, time_ms: int, reason: NoticeReason
 ) -> None:
     pair.target.state.floor_ms = NOW_MS
@@ -100,7 +100,7 @@ def test_a_writer_that_is_too_old_or_ahead_of_time_is_not_heard_and_told_so(
 @pytest.mark.parametrize(
     ("time_ms", "reason"), [(NOW_MS - 1, NoticeReason.PRUNED), (NOW_MS + WRITER_AHEAD_MS_MAX + 1, NoticeReason.CLOCK)]
 )
-def test_a_writer_whose_first_record_names_no_home_is_told_with_the_next_one(
+def test_a_refused_writer_whose_first_record_names_no_home_is_notified_with_its_next_record(
     pair: Pair, time_ms: int, reason: NoticeReason
 ) -> None:
     pair.target.state.floor_ms = NOW_MS
@@ -114,7 +114,7 @@ def test_a_writer_whose_first_record_names_no_home_is_told_with_the_next_one(
     assert [sent.detail for sent in told(pair)] == [notice(pair, 0, reason)]
 
 
-def test_a_gap_before_a_record_that_names_no_home_is_told_with_the_next_one(pair: Pair) -> None:
+def test_a_gap_before_a_record_without_a_home_is_reported_with_the_next_record(pair: Pair) -> None:
     conversation = pair.begin()
     closing = pair.client.write(Kind.CLOSE_WRITER, pair.target.address, identifier("a former id"), counter=5)
     pair.target.take(closing)
@@ -132,7 +132,7 @@ def test_a_writer_within_the_bounds_is_heard(pair: Pair) -> None:
     assert told(pair) == []
 
 
-def test_an_id_without_a_time_is_never_told_and_never_pruned(pair: Pair) -> None:
+def test_a_writer_id_without_a_timestamp_is_never_reported_and_never_pruned(pair: Pair) -> None:
     owner = Scribe("an owner")
     pair.target.take(owner.message(pair.target.address, identifier("a"), suffix=Suffix("order", home=HOME), counter=4))
     assert told(pair) == []
@@ -142,7 +142,9 @@ def test_an_id_without_a_time_is_never_told_and_never_pruned(pair: Pair) -> None
     assert owner.id in pair.target.state.writers
 
 
-def test_what_was_told_is_remembered_of_so_many_writers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gap_notices_are_remembered_for_a_bounded_number_of_writers(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("konverse.dialog.rules.writers.NOTICED_WRITERS_MAX", 2)
     assert NOTICED_WRITERS_MAX > 2
     for number in (0, 1, 2, 0):
@@ -152,28 +154,28 @@ def test_what_was_told_is_remembered_of_so_many_writers(pair: Pair, monkeypatch:
     assert [*pair.target.state.noticed] == [session(2).id, session(0).id]
 
 
-def test_what_is_said_of_a_writer_is_kept_at_home_and_a_gap_is_no_news_then(pair: Pair) -> None:
+def test_home_keeps_the_answer_about_a_closed_writer_and_ignores_later_gaps(pair: Pair) -> None:
     conversation = pair.begin()
     pair.send(conversation, counter=9)
     close(pair, session(2), pair.client.id)
     pair.target.deliver(pair.home)
     pair.send(conversation, counter=5)
     pair.target.deliver(pair.home)
-    closed = WriterClosed(pair.client.id, 1, pair.target.address, NOBODY[0])
+    closed = WriterClosed(pair.client.id, 1, pair.target.address, NO_HEIR[0])
     assert pair.home.state.answers == {(pair.client.id, pair.target.address): closed}
 
 
 # ----------------------------------------------------------------------------------------------------------- closing
 
 
-def test_who_closes_a_writer_is_told_where_and_later_ones_are_told_the_same(pair: Pair) -> None:
+def test_every_request_to_close_a_writer_is_answered_with_the_same_position(pair: Pair) -> None:
     conversation = pair.begin(messages=3)
     close(pair, session(2), pair.client.id)
     pair.send(conversation)
     close(pair, session(3), pair.client.id)
     assert [sent.detail for sent in told(pair)] == [
-        WriterClosed(pair.client.id, 3, pair.target.address, NOBODY[0]),
-        WriterClosed(pair.client.id, 3, pair.target.address, NOBODY[0]),
+        WriterClosed(pair.client.id, 3, pair.target.address, NO_HEIR[0]),
+        WriterClosed(pair.client.id, 3, pair.target.address, NO_HEIR[0]),
     ]
     assert told(pair)[0].key == pair.client.id
 
@@ -199,14 +201,14 @@ def test_the_first_heir_is_the_heir(pair: Pair) -> None:
     assert [sent.detail.heir for sent in told(pair)] == [session(2).id, session(2).id]
 
 
-def test_who_wants_to_be_an_heir_too_late_is_closed(pair: Pair) -> None:
+def test_an_heir_that_closes_a_writer_too_late_is_closed_itself(pair: Pair) -> None:
     pair.begin()
     close(pair, session(2), pair.client.id)
     late = session(3)
     close(pair, late, pair.client.id, HEIR)
-    assert pair.target.state.writers[pair.client.id].heir is NOBODY
+    assert pair.target.state.writers[pair.client.id].heir is NO_HEIR
     assert pair.target.state.writers[late.id].closed_at == 1
-    assert pair.target.state.writers[late.id].heir is NOBODY
+    assert pair.target.state.writers[late.id].heir is NO_HEIR
 
 
 def test_an_heir_that_asks_again_stays_open_and_so_does_its_heir(pair: Pair) -> None:
@@ -219,11 +221,11 @@ def test_an_heir_that_asks_again_stays_open_and_so_does_its_heir(pair: Pair) -> 
     assert pair.target.state.writers[third.id].closed_at is None
 
 
-def test_what_a_closed_writer_says_besides_messages_is_answered_to_its_home(pair: Pair) -> None:
+def test_records_of_a_closed_writer_other_than_messages_are_answered_to_its_home(pair: Pair) -> None:
     conversation = pair.begin()
     close(pair, session(2), pair.client.id)
     close(pair, pair.client, session(4).id)
-    assert told(pair)[-1].detail == WriterClosed(pair.client.id, 1, pair.target.address, NOBODY[0])
+    assert told(pair)[-1].detail == WriterClosed(pair.client.id, 1, pair.target.address, NO_HEIR[0])
     pair.home.take(session(3).close(HOME, pair.client.id))
     pair.end_call(conversation)
     (sent,) = pair.home.outputs(HOME)
@@ -253,7 +255,7 @@ def test_an_open_writer_is_noted_then_closed_noted_and_forgotten(pair: Pair) -> 
     assert pair.client.id not in pair.target.state.writers
 
 
-def test_a_writer_that_goes_on_is_not_closed_by_a_prune(pair: Pair) -> None:
+def test_a_prune_does_not_close_an_active_writer(pair: Pair) -> None:
     conversation = pair.begin()
     for step in range(5):
         prune(pair, NOW_MS + 10 * step, NOW_MS + 10 * step + 5)
@@ -286,7 +288,7 @@ def first_of(pair: Pair, heir: Scribe, conversation: bytes) -> None:
     pair.target.take(heir.first(pair.target.address, conversation, begin_block(), suffix=suffix))
 
 
-def test_a_first_of_an_heir_makes_the_conversation_of_who_began(pair: Pair) -> None:
+def test_a_conversation_created_by_the_first_of_an_heir_keeps_its_original_opener(pair: Pair) -> None:
     conversation = pair.begin(messages=0)
     first_of(pair, session(2), conversation)
     assert pair.receiver(conversation).opener == pair.client.id
@@ -295,16 +297,16 @@ def test_a_first_of_an_heir_makes_the_conversation_of_who_began(pair: Pair) -> N
 def test_a_tombstone_refuses_the_first_of_an_heir(pair: Pair) -> None:
     conversation, heir = pair.begin(messages=0), session(2)
     close(pair, heir, pair.client.id, HEIR)
-    pair.home.end(pair.initiator(conversation))
+    pair.end_call(conversation)
     pair.home.deliver(pair.target)
     assert pair.target.state.tombstones == {conversation: pair.client.id}
     first_of(pair, heir, conversation)
     assert (pair.target.state.live(), pair.target.state.tombstones) == ([], {})
 
 
-def test_the_tombstone_goes_when_the_last_heir_says_goodbye(pair: Pair) -> None:
+def test_the_tombstone_is_removed_when_the_last_heir_closes(pair: Pair) -> None:
     conversation, heir = pair.begin(messages=0), session(2)
-    pair.home.end(pair.initiator(conversation))
+    pair.end_call(conversation)
     pair.home.deliver(pair.target)
     close(pair, heir, pair.client.id, HEIR)
     assert pair.target.state.tombstones == {conversation: pair.client.id}
@@ -312,7 +314,7 @@ def test_the_tombstone_goes_when_the_last_heir_says_goodbye(pair: Pair) -> None:
     assert pair.target.state.tombstones == {}
 
 
-def test_a_first_whose_opener_was_closed_for_somebody_who_asked_comes_back(pair: Pair) -> None:
+def test_a_first_of_an_heir_bounces_when_its_opener_had_already_been_closed_without_an_heir(pair: Pair) -> None:
     conversation, heir = pair.begin(messages=0), session(3)
     close(pair, session(2), pair.client.id)
     close(pair, heir, pair.client.id, HEIR)
@@ -321,7 +323,7 @@ def test_a_first_whose_opener_was_closed_for_somebody_who_asked_comes_back(pair:
     assert pair.target.outputs(HOME)[-1].detail.reason is BounceReason.WRITER_CLOSED
 
 
-def test_the_end_of_a_refused_begin_ends_nothing_that_somebody_else_opened(pair: Pair) -> None:
+def test_the_end_of_a_refused_begin_ends_no_conversation_opened_by_another_writer(pair: Pair) -> None:
     conversation = pair.begin()
     home = Scribe("home")
     for opener, lives in ((session(2).id, True), (pair.client.id, False)):
@@ -330,7 +332,7 @@ def test_the_end_of_a_refused_begin_ends_nothing_that_somebody_else_opened(pair:
 
 
 @pytest.mark.parametrize("flags", [HEIR, 0])
-def test_a_message_of_a_closed_writer_comes_back_where_nobody_goes_on_for_it(pair: Pair, flags: int) -> None:
+def test_a_message_of_a_closed_writer_bounces_unless_the_writer_has_an_heir(pair: Pair, flags: int) -> None:
     close(pair, session(2), pair.client.id, flags)
     pair.send(identifier("a"), b"0")
     kinds = [sent.kind for sent in pair.target.outputs(HOME)]

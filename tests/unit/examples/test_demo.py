@@ -12,7 +12,7 @@ from examples.sales.orders import SHIPPED
 from konverse.schemas.stack_errors import ServerNotFound
 
 
-def test_what_stands_in_brackets_is_said_too(
+def test_an_error_message_with_brackets_is_printed_in_full(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> bool:

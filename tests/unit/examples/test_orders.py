@@ -29,7 +29,9 @@ def test_the_shipped_file_has_at_least_ten_thousand_orders_of_a_thousand_custome
         ("a.jsonl", '{"customer": "Ada", "number": "A7"}\n\n{"customer": "Bo", "number": "A8"}\n'),
     ],
 )
-def test_the_place_in_the_file_is_the_number_whatever_columns_there_are(tmp_path: Path, name: str, data: str) -> None:
+def test_the_position_in_the_file_is_the_order_number_regardless_of_the_columns(
+    tmp_path: Path, name: str, data: str
+) -> None:
     orders = list(read_orders(written(tmp_path / name, data)))
     assert [(order.number, order.customer) for order in orders] == [(0, "Ada"), (1, "Bo")]
     assert [json.loads(order.body)["number"] for order in orders] == [0, 1]
@@ -40,15 +42,13 @@ def test_the_place_in_the_file_is_the_number_whatever_columns_there_are(tmp_path
     [
         ("latin.csv", b"customer,what\nJos\xe9,caf\xe9\n", "not UTF-8.*iconv"),
         ("wide.csv", "customer,what\nAda," + "x" * 200_000 + "\n", "is not CSV.*field larger than"),
-        ("short.csv", "customer,what\nAda\n", "line 2: it has not as many columns"),
+        ("short.csv", "customer,what\nAda\n", "line 2: the number of columns differs"),
         ("a.jsonl", "{}\n", "has no columns"),
         ("b.jsonl", '{"customer": "Ada"}\n{"what": 1}\n', "line 2: the column 'customer'.* is missing"),
         ("c.jsonl", "[1]\n", "line 1 is not a JSON object"),
         ("d.jsonl", "{\n", "line 1 is not JSON"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_with_what_is_wrong(
-    tmp_path: Path, name: str, data: str | bytes, words: str
-) -> None:
+def test_an_unusable_file_is_refused_with_the_reason(tmp_path: Path, name: str, data: str | bytes, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         list(read_orders(written(tmp_path / name, data)))

@@ -59,7 +59,7 @@ def test_the_last_step_confirms_all_of_them() -> None:
     assert Group(*STEPS).hears(CAR, DONE) == [(DONE, TRAVELLER), *ends]
 
 
-def test_what_is_done_is_undone_from_its_end() -> None:
+def test_completed_steps_are_undone_in_reverse_order() -> None:
     failed = error_body(409, "no car")
     assert Group(*STEPS).hears(CAR, konverse.ERROR, failed) == [("end", CAR), (UNDO, HOTEL)]
     assert Group(FLIGHT, HOTEL).hears(HOTEL, UNDONE, b"no car") == [("end", HOTEL), (UNDO, FLIGHT)]
@@ -70,7 +70,7 @@ def test_a_step_that_is_done_while_the_saga_goes_back_is_not_followed_by_another
     assert Group(HOTEL).hears(HOTEL, DONE) == []
 
 
-def test_what_is_done_for_a_traveller_who_has_gone_is_undone() -> None:
+def test_a_step_completed_after_the_traveller_has_ended_is_undone() -> None:
     assert Group(traveller="DI").hears(TRAVELLER, ORDER) == []
     assert Group(FLIGHT, traveller="DI").hears(TRAVELLER, konverse.END_DIALOG) == []
     assert Group(FLIGHT, traveller="DI").hears(FLIGHT, DONE) == [(UNDO, FLIGHT)]

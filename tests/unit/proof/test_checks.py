@@ -1,4 +1,4 @@
-"""The parts of the seeds check: the output of a crashed program is no part."""
+"""The parts of a check: kept for the code that they ran, and never made of the output of a crashed program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 from tests.proof import checks
 from tests.proof.checks import CHECKS, Result
 
-WHOLE = json.dumps({"paths": {"walked": 1}, "failures": [], "choices": 5}).encode()
-FAILED = json.dumps({"paths": {"walked": 1}, "failures": [{"seed": 3}], "choices": 5}).encode()
+WHOLE = json.dumps({"paths": {"walked": 1, "rare": 0}, "failures": [], "choices": 5}).encode()
+RARE = json.dumps({"paths": {"walked": 0, "rare": 1}, "failures": [], "choices": 5}).encode()
+FAILED = json.dumps({"paths": {"walked": 1, "rare": 0}, "failures": [{"seed": 3}], "choices": 5}).encode()
 
 
 @pytest.fixture
@@ -26,15 +27,15 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int,
         code, out = made.pop(0)
         return subprocess.CompletedProcess((), code, out)
 
-    monkeypatch.setattr(checks, "CACHE", tmp_path)
+    monkeypatch.setattr(checks, "PARTS", tmp_path / "parts.json")
     monkeypatch.setattr(checks, "files_of_simulation", list)
     monkeypatch.setattr(checks, "SEEDS", 3 * checks.PART)
     monkeypatch.setattr(subprocess, "run", run)
     return made
 
 
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+def parts(folder: Path) -> list[str]:
+    return sorted(json.loads((folder / "parts.json").read_text("utf-8"))["seeds"], key=int)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def files(folder: Path) -> list[str]:
         (1, b"[1]"),
     ],
 )
-def test_a_program_that_crashed_is_told_stops_the_check_and_leaves_no_part(
+def test_a_crashed_program_stops_the_check_with_its_exit_code_and_leaves_no_part(
     programs: list[tuple[int, bytes]], tmp_path: Path, code: int, out: bytes
 ) -> None:
     programs += [(0, WHOLE), (code, out), (0, WHOLE)]
@@ -57,9 +58,27 @@ def test_a_program_that_crashed_is_told_stops_the_check_and_leaves_no_part(
     assert f"seeds {checks.PART} to {2 * checks.PART - 1}" in result.words
     assert f"exit {code}" in result.words
     assert len(programs) == 1
-    assert files(tmp_path) == ["0.json"]
-    programs[:] = [(0, WHOLE), (0, WHOLE)]  # it continues behind the last complete part
+    assert parts(tmp_path) == ["0"]
+    programs[:] = [(0, WHOLE), (0, RARE)]  # it continues behind the last complete part
+    assert CHECKS["seeds"].run("abc") == Result(True, "7,500 seeds, 15 choices, 0 failed, each of 2 paths walked")
+    assert programs == []
+
+
+def test_a_path_that_no_part_walked_fails_the_check(programs: list[tuple[int, bytes]]) -> None:
+    programs += [(0, WHOLE)] * 3
+    result = CHECKS["seeds"].run("abc")
+    assert (result.holds, "never walked: rare" in result.words) == (False, True)
+
+
+def test_a_part_of_other_code_is_run_again(programs: list[tuple[int, bytes]], tmp_path: Path) -> None:
+    programs += [(0, WHOLE), (0, WHOLE), (0, RARE)]
     assert CHECKS["seeds"].run("abc").holds
+    file = tmp_path / "parts.json"
+    kept = json.loads(file.read_text("utf-8"))
+    kept["seeds"]["0"]["digest"] = "of other code"
+    file.write_text(json.dumps(kept), "utf-8")
+    programs += [(1, FAILED)]
+    assert not CHECKS["seeds"].run("abc").holds
     assert programs == []
 
 
@@ -86,10 +105,41 @@ def test_a_part_with_a_seed_that_failed_is_whole(programs: list[tuple[int, bytes
     result = CHECKS["seeds"].run("abc")
     assert not result.holds
     assert "1 failed: [3]" in result.words
-    assert len(files(tmp_path)) == 3
+    assert parts(tmp_path) == [str(number * checks.PART) for number in range(3)]
 
 
 def test_seeds_are_shared_by_commits_that_leave_the_code_of_the_simulation_alone() -> None:
     files = checks.files_of_simulation()
     assert {"dialog/owner/owner.py", "schemas/wire/envelope.py", "tests/kit/simulator/world.py"} <= {*files}
     assert "bridge/broker.py" not in files
+
+
+@pytest.mark.parametrize(
+    ("source", "same"),
+    [
+        ('"""Another head."""\nA = 1\n"""What A is."""\ndef f():\n    """Another."""\n    return A  # why\n', True),
+        ("A = 2\ndef f():\n    return A\n", False),
+        ("A = 1\ndef f():\n    return A + 0\n", False),
+        ('A = 1\ndef f():\n    print("text")\n    return A\n', False),
+    ],
+)
+def test_comments_and_docstrings_are_no_code(source: str, *, same: bool) -> None:
+    assert (checks.code_of(source) == checks.code_of('"""Head."""\nA = 1\ndef f():\n    return A\n')) is same
+
+
+def test_each_file_with_properties_is_a_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert {"tests/properties/test_acceptance.py", "tests/spark/test_batch_rows.py"} <= {
+        *checks.files_with_properties()
+    }
+    assert all("/test_" in file for file in checks.files_with_properties())
+    file = "tests/properties/test_numbers.py"
+    monkeypatch.setattr(checks, "PARTS", tmp_path / "parts.json")
+    monkeypatch.setattr(checks, "CACHE", tmp_path)
+    monkeypatch.setattr(checks, "EXAMPLES", 3)
+    monkeypatch.setattr(checks, "files_with_properties", lambda: [file])
+    result = CHECKS["properties"].run("abc")
+    assert result.holds
+    assert result.words.startswith("1 files, ")
+    loaded = checks.files_of("tests.proof.importing", file)
+    assert {file, "schemas/wire/varint.py"} <= {*loaded}
+    assert "bridge/broker.py" not in loaded

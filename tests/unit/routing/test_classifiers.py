@@ -106,17 +106,17 @@ def test_a_key_is_looked_up_in_the_table(classifier: Classifier, body: bytes, se
     ("classifier", "body", "why"),
     [
         (to_service_name(), b"<message/>", "no element /message/toServiceName"),
-        (to_service_name(), b"", "no XML document"),
+        (to_service_name(), b"", "not an XML document"),
         (to_service_name(), b"<message><toServiceName/></message>", "key is empty"),
         (to_service_name(), b"<!DOCTYPE m [<!ENTITY a 'b'>]><message/>", "document type"),
-        (to_service_name(), b"<a>" * 200, "inside of each other"),
-        (to_service_name(), b"<?xml version='1.0' encoding='nobody knows'?><message/>", "no XML document"),
-        (to_service_name(), b"<message><toServiceName>a\nb</toServiceName></message>", "no name of a service"),
+        (to_service_name(), b"<a>" * 200, "nested deeper than"),
+        (to_service_name(), b"<?xml version='1.0' encoding='nobody knows'?><message/>", "not an XML document"),
+        (to_service_name(), b"<message><toServiceName>a\nb</toServiceName></message>", "not a valid name of a service"),
         (to_service_name(), b"<?xml version='2.0'?><message/>", "version 2.0"),
         (xpath("/a"), b"<b/>", "nothing at /a"),
-        (xpath("/a"), b"<a", "no XML document"),
+        (xpath("/a"), b"<a", "not an XML document"),
         (xpath("/a"), b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>", "document type"),
-        (xpath("/a"), b"<a>" * 200 + b"</a>" * 200, "inside of each other"),
+        (xpath("/a"), b"<a>" * 200 + b"</a>" * 200, "nested deeper than"),
         (json_path("$.a"), b"{}", r"nothing at \$\.a"),
         (json_path("$.a[2]"), b'{"a": [1, 2]}', "nothing at"),
         (json_path("$[0]"), b'{"0": 1}', "nothing at"),
@@ -124,22 +124,22 @@ def test_a_key_is_looked_up_in_the_table(classifier: Classifier, body: bytes, se
         (json_path("$.a"), b'{"a": 1.5}', "is float"),
         (json_path("$.a"), b'{"a": []}', "is list"),
         (json_path("$.a"), b'{"a": "\\ud800"}', "surrogate"),
-        (json_path("$.a"), b'{"a": NaN}', "NaN is no number"),
+        (json_path("$.a"), b'{"a": NaN}', "NaN is not a valid number"),
         (json_path("$.a"), b'{"a": "' + b"x" * (ROUTING_KEY_BYTES_MAX + 1) + b'"}', "2049 bytes"),
-        (json_path("$.a"), b"[" * 300_000, "inside of each other"),
-        (json_path("$.a"), b'{"a": ' + b"1" * 5_000 + b"}", "no JSON document"),
-        (json_path("$.a"), b"\xff", "no JSON document"),
+        (json_path("$.a"), b"[" * 300_000, "nested deeper than"),
+        (json_path("$.a"), b'{"a": ' + b"1" * 5_000 + b"}", "not a valid JSON document"),
+        (json_path("$.a"), b"\xff", "not a valid JSON document"),
         (avro_field("customer.region", ORDER_SCHEMA), datum(None), "is null"),
         (avro_field("customer.share", ORDER_SCHEMA), datum(None), "is float"),
         (avro_field("customer.name", ORDER_SCHEMA), datum(None), "no field customer.name"),
-        (avro_field("number", ORDER_SCHEMA), datum(None)[:-1], "no datum"),
-        (avro_field("number", ORDER_SCHEMA), datum(None) + b"x", "1 bytes behind"),
+        (avro_field("number", ORDER_SCHEMA), datum(None)[:-1], "not a valid datum"),
+        (avro_field("number", ORDER_SCHEMA), datum(None) + b"x", "1 byte after"),
         (regular_expression("a(b)?"), b"xa", "no such group"),
         (regular_expression("a"), b"x", "Nothing in the body matches a"),
         (regular_expression("to=(?s:.)(.*)"), b"to=\xc3", "Nothing"),
     ],
 )
-def test_what_has_no_key_is_unclassifiable_and_says_why(classifier: Classifier, body: bytes, why: str) -> None:
+def test_a_message_without_a_key_is_unclassifiable_with_a_reason(classifier: Classifier, body: bytes, why: str) -> None:
     assert re.search(why, reason(classifier, body))
 
 
@@ -251,27 +251,27 @@ def test_a_classifier_has_a_short_form(short: str, described: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("description", "says"),
     [
-        ("path:$", "no kind of classifier; there are to_service_name, xpath"),
+        ("path:$", "not a kind of classifier; there are to_service_name, xpath"),
         ("to_service_name:x", "nothing behind a colon"),
         ("xpath", "needs 'expression'"),
-        ("{", "no JSON document"),
-        ({"path": "$"}, "None is no kind"),
-        ({"kind": "json_path", "path": 7}, "a text, not 7"),
+        ("{", "not a valid JSON document"),
+        ({"path": "$"}, "None is not a kind"),
+        ({"kind": "json_path", "path": 7}, "a string, not 7"),
         ({"kind": "json_path", "path": "$", "every": 7}, "has no 'every'; it has path, table"),
-        ({"kind": "key_hash", "services": "a"}, "a list of texts"),
-        ({"kind": "xpath", "expression": "/a", "namespaces": []}, "an object of texts"),
+        ({"kind": "key_hash", "services": "a"}, "a list of strings"),
+        ({"kind": "xpath", "expression": "/a", "namespaces": []}, "an object of strings"),
         ({"kind": "key_hash", "services": []}, "one service or more"),
         ({"kind": "key_hash", "services": ["a", "a"]}, "each of them once"),
     ],
 )
-def test_what_describes_no_classifier_is_refused(description: Any, says: str) -> None:
+def test_an_invalid_classifier_description_is_refused_with_the_reason(description: Any, says: str) -> None:
     with pytest.raises(InvalidSettings, match=re.escape(says)):
         parse(description)
 
 
 @pytest.mark.parametrize("expression", ["", " ", "a,b", "a)|(b", "foo()", "x:a", "$v", "a["])
-def test_what_is_no_xpath_is_refused(expression: str) -> None:
-    with pytest.raises(InvalidSettings, match=re.escape(f"{expression!r} is no expression of XPath 1.0")):
+def test_an_invalid_xpath_expression_is_refused(expression: str) -> None:
+    with pytest.raises(InvalidSettings, match=re.escape(f"{expression!r} is not a valid expression of XPath 1.0")):
         xpath(expression)
 
 
@@ -299,14 +299,14 @@ def test_what_is_no_xpath_is_refused(expression: str) -> None:
         "$.1",
     ],
 )
-def test_what_is_no_jsonpath_of_one_place_is_refused(path: str) -> None:
-    with pytest.raises(InvalidSettings, match="is no JSONPath"):
+def test_a_path_that_is_not_a_singular_jsonpath_is_refused(path: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"is not a (valid )?JSONPath"):
         json_path(path)
 
 
 @pytest.mark.parametrize("pattern", ["(a", "(a)\\1", "a(?=b)", "a{1001}"])
-def test_what_re2_does_not_take_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidSettings, match="no regular expression of RE2"):
+def test_a_pattern_that_re2_does_not_support_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidSettings, match="not a valid regular expression of RE2"):
         regular_expression(pattern)
 
 
@@ -335,7 +335,7 @@ def test_names_that_cannot_be_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("module", "make"), [("lxml", lambda: xpath("/a")), ("re2", lambda: regular_expression("a"))])
-def test_without_its_library_a_classifier_says_what_to_install(
+def test_a_classifier_without_its_library_names_the_package_to_install(
     module: str, make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

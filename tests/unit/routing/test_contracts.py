@@ -33,7 +33,7 @@ def test_a_contract_that_no_target_accepts_is_named() -> None:
         check_union("router", ["c", "a", "b"], {"north": ["a"]})
 
 
-def test_a_router_is_declared_with_what_its_service_lists() -> None:
+def test_a_router_must_be_declared_with_exactly_the_contracts_of_its_service() -> None:
     check_declared("router", ["b", "a"], ("a", "b"))
     with pytest.raises(InvalidRoute, match=r"declared with contract 'b', which its service does not list.*add=\['b'\]"):
         check_declared("router", ["a", "b"], ("a",))

@@ -31,7 +31,7 @@ def test_a_name_stands_for_a_target_and_none_for_unclassifiable(answer: Any, dec
 
 
 @pytest.mark.parametrize("answer", [7, b"north", ("north", None), "", Target(""), Target("north", "here")])
-def test_what_is_no_answer_is_refused(answer: Any) -> None:
+def test_an_invalid_classifier_answer_is_refused(answer: Any) -> None:
     with pytest.raises(InvalidRoute, match="the classifier answered with"):
         decision_of(answer)
 

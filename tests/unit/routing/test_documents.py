@@ -37,7 +37,7 @@ def test_a_redirection_is_read_as_the_original_lays_it_out() -> None:
         b"<?xml version='1.0' encoding='nobody knows'?><RedirectTo/>",
     ],
 )
-def test_what_is_no_redirection_is_refused(body: bytes) -> None:
+def test_an_invalid_redirect_document_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedRecord, match="RedirectTo"):
         read_redirect(body)
 

@@ -32,6 +32,6 @@ def test_another_ones_ids_of_version_8_are_not_taken_for_a_routers() -> None:
 
 
 @pytest.mark.parametrize("hops", [0, ROUTER_HOPS_MAX + 1])
-def test_what_cannot_be_counted_is_a_mistake_of_ours(hops: int) -> None:
+def test_a_hop_count_out_of_range_is_an_assertion_error(hops: int) -> None:
     with pytest.raises(AssertionError, match="cannot be counted"):
         with_hops(bytes(16), hops)

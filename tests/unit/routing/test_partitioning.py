@@ -31,7 +31,7 @@ def test_a_dialog_of_a_process_that_owns_nothing_has_its_home_anywhere() -> None
     assert homes == {0, 1, 2, 3}
 
 
-def test_the_homes_of_many_dialogs_are_spread_over_what_is_owned() -> None:
+def test_the_homes_of_many_dialogs_are_spread_over_the_owned_partitions() -> None:
     owned = frozenset({1, 5, 7})
     homes = [choose_home(number.to_bytes(16, "big"), 8, owned) for number in range(300)]
     assert all(homes.count(number) > 60 for number in owned)

@@ -19,7 +19,7 @@ def hopping(hops: int) -> tuple[Office, bytes]:
     return office, conversation
 
 
-def test_each_router_counts_itself_in_the_id_of_what_it_begins() -> None:
+def test_each_router_increments_the_hop_count_in_the_ids_of_its_dialogs() -> None:
     office = Office()
     office.pair.begin()
     office.route()

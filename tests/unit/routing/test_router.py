@@ -41,7 +41,7 @@ def test_the_first_message_is_classified_and_all_follow_it() -> None:
     assert office.outbound().group_id == inner.group_id, "they are received together"
 
 
-def test_the_target_is_chosen_by_the_key_of_whoever_began() -> None:
+def test_the_outgoing_dialog_has_the_key_of_the_initiator() -> None:
     office = Office()
     conversation = office.pair.begin(key=b"customer 7")
     assert office.inner(conversation).key == b"customer 7"
@@ -75,7 +75,7 @@ def test_each_of_several_dialogs_has_its_own_way() -> None:
         assert bodies(office.home(conversation)) == [expected]
 
 
-def test_the_end_of_whoever_began_ends_the_other_dialog() -> None:
+def test_the_end_of_the_initiator_ends_the_outgoing_dialog() -> None:
     office = Office()
     conversation = office.pair.begin()
     office.route()
@@ -110,7 +110,7 @@ def test_an_error_of_the_target_is_passed_on_with_its_origin() -> None:
     assert origin_of(description) == ErrorOrigin("depot", 404, "no such thing: <none>")
 
 
-def test_an_error_of_whoever_began_is_passed_on_too() -> None:
+def test_an_error_of_the_initiator_is_forwarded_to_the_target() -> None:
     office = Office()
     conversation = office.pair.begin()
     office.route()
@@ -120,7 +120,7 @@ def test_an_error_of_whoever_began_is_passed_on_too() -> None:
     assert error(office.outer()) == (10001, 'Error 7 from service "shop": never mind')
 
 
-def test_who_sends_and_ends_at_once_is_passed_on_whole() -> None:
+def test_a_dialog_with_sends_and_an_immediate_end_is_forwarded_completely() -> None:
     office = Office()
     conversation = office.pair.begin(messages=2)
     office.pair.end_call(conversation)
@@ -154,7 +154,7 @@ def test_a_message_for_a_target_that_has_ended_is_counted() -> None:
 
 
 @pytest.mark.parametrize(("reason", "says"), [("", "message of type 'order'"), ("no region", "no region")])
-def test_what_is_unclassifiable_ends_with_error_1(reason: str, says: str) -> None:
+def test_an_unclassifiable_message_ends_its_conversation_with_error_1(reason: str, says: str) -> None:
     office = Office(decision=Unclassifiable(reason))
     conversation = office.pair.begin(messages=2)
     assert office.route() == Routed(rejected=1, dropped=1)
@@ -196,7 +196,7 @@ def test_a_pool_that_is_redirected_gets_all_that_it_has_sent_back() -> None:
     assert not office.waiting
 
 
-def test_what_comes_for_a_redirected_pool_before_its_first_message_is_received() -> None:
+def test_a_timer_before_the_first_message_of_a_redirected_pool_does_not_prevent_its_redirection() -> None:
     office = Office(Router(REDIRECT))
     from_a_pool(office, 2)
     office.side.commit(rare=[SetTimer(office.inner(POOLED).index, 1)])
@@ -223,7 +223,7 @@ def test_a_router_that_is_rolled_back_has_given_nothing_back() -> None:
     assert len(office.pair.home.state.mailbox) == 3
 
 
-def test_who_has_ended_is_not_redirected() -> None:
+def test_an_ended_conversation_is_not_redirected() -> None:
     office = Office(Router(REDIRECT))
     conversation = office.pair.begin()
     office.pair.end_call(conversation)
@@ -232,7 +232,7 @@ def test_who_has_ended_is_not_redirected() -> None:
     assert not office.waiting
 
 
-def test_dialogs_that_were_forwarded_go_on_when_the_router_redirects_from_now_on() -> None:
+def test_forwarded_dialogs_are_still_forwarded_after_the_router_switches_to_redirecting() -> None:
     office = Office()
     conversation = office.pair.begin()
     office.route()
@@ -253,7 +253,7 @@ def test_a_router_that_decides_on_itself_is_refused(mode: str) -> None:
     assert office.route() == ONE, "nothing was lost"
 
 
-def test_what_the_catalog_says_of_a_decision_is_heard() -> None:
+def test_a_router_resolves_its_decision_in_the_catalog() -> None:
     def resolve(target: Target, _contract: str) -> Target:
         if target.service != "Depot":
             raise ServiceNotFound("there is none")
@@ -279,7 +279,7 @@ def test_a_router_has_one_of_two_modes() -> None:
         Router("sideways")
 
 
-def test_what_is_undecided_is_only_looked_at() -> None:
+def test_undecided_returns_the_next_message_without_receiving_it() -> None:
     office = Office()
     office.pair.begin(messages=2)
     transaction = office.take()
@@ -292,7 +292,7 @@ def test_what_is_undecided_is_only_looked_at() -> None:
     assert office.router.undecided(office.take()) is None, "it follows"
 
 
-def test_an_end_before_any_message_asks_nobody() -> None:
+def test_an_end_without_a_message_to_route_does_not_call_the_classifier() -> None:
     office = Office()
     conversation = office.pair.begin(messages=2)
     transaction = office.take()
@@ -335,7 +335,7 @@ def test_a_group_of_several_pairs_is_refused() -> None:
     assert str(office.inner(one).id) in str(refused.value)
 
 
-def test_an_answer_for_a_dialog_that_somebody_has_ended_ends_with_an_error() -> None:
+def test_a_reply_after_the_end_of_the_first_dialog_is_dropped_and_ends_its_own_dialog_with_an_error() -> None:
     office = Office()
     conversation = office.pair.begin()
     office.route()

@@ -14,7 +14,7 @@ from tests.kit.builders import identifier
     ("sent_by", "initiator", "target"),
     [(SentBy.INITIATOR, True, False), (SentBy.TARGET, False, True), (SentBy.ANY, True, True)],
 )
-def test_a_contract_says_who_may_send(sent_by: SentBy, initiator: bool, target: bool) -> None:
+def test_sent_by_allows_the_sides_that_it_names(sent_by: SentBy, initiator: bool, target: bool) -> None:
     assert (sent_by.allows(Role.INITIATOR), sent_by.allows(Role.TARGET)) == (initiator, target)
 
 
@@ -51,6 +51,6 @@ def test_a_service_that_never_moved_is_written_as_ever() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff" * 40, b"\x00\x02d\x02k\x02n\x0a"])
-def test_what_is_no_change_is_malformed(data: bytes) -> None:
+def test_undecodable_catalog_changes_are_malformed(data: bytes) -> None:
     with pytest.raises(MalformedRecord):
         decode_change(data)

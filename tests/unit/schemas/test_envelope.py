@@ -86,12 +86,12 @@ def test_every_cut_of_an_envelope_is_malformed() -> None:
 
 
 def test_bytes_behind_an_envelope_are_malformed() -> None:
-    with pytest.raises(MalformedRecord, match="behind its end"):
+    with pytest.raises(MalformedRecord, match="trailing bytes"):
         decode(encode_envelope(envelope()) + b"\x00")
 
 
 @pytest.mark.parametrize("byte", [1, 3, 0x7F, 0x80, 0xFE, 0xFF])
-def test_what_is_no_kind_is_malformed(byte: int) -> None:
+def test_an_unknown_kind_byte_is_malformed(byte: int) -> None:
     header = encode_envelope(envelope())
     with pytest.raises(MalformedRecord):
         decode(bytes([byte]) + header[1:])
@@ -113,7 +113,7 @@ def test_a_role_that_does_not_exist_is_malformed(byte: int) -> None:
 
 
 @pytest.mark.parametrize("flags", [0, 1, 2, 0x80, 0xFF])
-def test_flags_that_nobody_knows_are_kept(flags: int) -> None:
+def test_unknown_flags_are_preserved(flags: int) -> None:
     assert decode(encode_envelope(envelope()._replace(flags=flags))).flags == flags
 
 
@@ -133,7 +133,7 @@ def test_a_message_type_that_is_no_text_is_malformed(text: bytes) -> None:
         decode(header.replace(b"x" * len(text), text))
 
 
-def test_a_conversation_lives_for_ever_unless_it_is_told_otherwise() -> None:
+def test_a_begin_has_no_lifetime_key_or_broker_instance_by_default() -> None:
     plain = Begin("a", "b", "c", FAR, FAR, identifier("g"))
     assert (plain.lifetime_ms, plain.key, plain.broker_instance) == (-1, None, None)
 
@@ -162,7 +162,7 @@ def test_suffixes_that_repeat_are_read_once() -> None:
     ],
     ids=["message", "FIRST", "END"],
 )
-def test_what_comes_once_is_not_remembered(suffix: Suffix, repeats: bool) -> None:
+def test_suffixes_that_occur_only_once_are_not_cached(suffix: Suffix, repeats: bool) -> None:
     data = encode_suffix(suffix)
     assert (decode_suffix(data) is decode_suffix(data)) is repeats
     again = bytes(bytearray(data))
@@ -170,7 +170,7 @@ def test_what_comes_once_is_not_remembered(suffix: Suffix, repeats: bool) -> Non
     assert shared(again) == data
 
 
-def test_what_is_remembered_of_suffixes_is_bounded() -> None:
+def test_the_suffix_cache_is_bounded() -> None:
     for number in range(SUFFIX_CACHE_ENTRIES_MAX + 10):
         decode_suffix(encode_suffix(Suffix(f"type {number}")))
         assert len(module._suffixes) <= SUFFIX_CACHE_ENTRIES_MAX
@@ -209,7 +209,7 @@ BEGIN = Begin("shop", "orders", "ordering", FAR, FAR, identifier("group"))
         *(Suffix("t", home=Address(topic, 0, b"tag!")) for topic in ("", "a topic", "a\0", "\u00e9", "a" * 250)),
     ],
 )
-def test_what_no_honest_sender_says_is_malformed(suffix: Suffix) -> None:
+def test_a_suffix_with_an_oversized_name_or_an_invalid_topic_is_malformed(suffix: Suffix) -> None:
     """Otherwise an answer to it would be too long, or would go to an address that Kafka refuses."""
     with pytest.raises(MalformedRecord):
         decode(encode_envelope(envelope(suffix)))

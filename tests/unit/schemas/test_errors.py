@@ -50,7 +50,7 @@ def test_all_are_konverse_errors_and_none_escapes_an_except_exception() -> None:
     assert KonverseError.__mro__[1] is Exception
 
 
-def test_what_may_succeed_later_without_a_change_is_retriable() -> None:
+def test_exactly_the_temporary_errors_are_retriable() -> None:
     assert {name for name, exception in ALL.items() if exception.retriable} == {
         "GroupLocked",
         "Unavailable",

@@ -91,7 +91,7 @@ def test_topics_and_keys_are_named_like_this() -> None:
     assert view_key(data, "queue", 7, "header") == "konverse:{prod.shop.Orders-2Enew.queue/7}:header"
 
 
-def test_a_topic_name_that_kafka_would_refuse_is_refused_with_what_to_shorten() -> None:
+def test_the_error_for_a_too_long_topic_name_lists_the_names_to_shorten() -> None:
     fits = "q" * (TOPIC_NAME_LENGTH_MAX - len("i.d."))
     assert len(data_topic("i", "d", fits)) == TOPIC_NAME_LENGTH_MAX
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_a_pool_knows_its_conversations_by_their_ids_and_takes_next_to_no_others
 
 
 @pytest.mark.parametrize("name", ["journal", "snapshot", "catalog", "Orders", "open", "a.b"])
-def test_a_queue_of_any_name_has_messages_and_what_belongs_to_it_has_none(name: str) -> None:
+def test_all_topics_except_data_topics_are_internal_for_any_queue_name(name: str) -> None:
     for data in (data_topic("konverse", name, name), transmission_topic(name)):
         assert not is_internal(data)
         assert is_internal(journal_topic(data))

@@ -37,7 +37,7 @@ instructions = st.builds(
 
 
 @given(instructions)
-def test_an_instruction_says_what_was_put_into_it(said: Instruction) -> None:
+def test_a_decoded_instruction_equals_the_encoded_one(said: Instruction) -> None:
     assert decode(encode(said)) == said
 
 
@@ -59,7 +59,7 @@ def test_other_bytes_are_malformed(said: Instruction, data: st.DataObject) -> No
         Instruction("s" * INSTRUCTION_BYTES_MAX, "Orders", b"c" * 16, 1, Action.SKIP),
     ],
 )
-def test_what_cannot_be_is_malformed(impossible: Instruction) -> None:
+def test_invalid_instructions_are_malformed(impossible: Instruction) -> None:
     with pytest.raises(MalformedRecord):
         decode(encode(impossible))
 

@@ -111,7 +111,7 @@ def test_every_cut_of_a_record_is_malformed(kind: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x04", b"\x01", b"\xff" * 100])
-def test_what_is_neither_claim_nor_commit_is_malformed(data: bytes) -> None:
+def test_a_journal_record_that_is_neither_a_claim_nor_a_commit_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedRecord):
         decode(data)
 

@@ -39,14 +39,14 @@ def test_an_error_that_is_none_is_passed_on_as_it_is() -> None:
     assert origin_of(passed_on("a", b"\xffgone")) == ErrorOrigin("a", 0, "\ufffdgone")
 
 
-def test_a_long_error_is_shortened_to_what_one_may_carry() -> None:
+def test_a_long_error_is_shortened_to_the_maximum_description_length() -> None:
     text = passed_on("a", error_body(5, "x" * ERROR_DESCRIPTION_CHARACTERS_MAX))
     assert len(text) == ERROR_DESCRIPTION_CHARACTERS_MAX
     assert text.endswith("x\u2026")
     assert shortened("short") == "short"
 
 
-def test_the_code_of_an_error_is_that_of_whoever_said_it_first() -> None:
+def test_the_first_code_of_a_forwarded_error_is_that_of_its_origin() -> None:
     first = passed_on("//depot", error_body(-9719, "given up"))
     second = passed_on("//router", error_body(PASSED_ON_ERROR, first))
     assert [first_code(PASSED_ON_ERROR, text) for text in (first, second)] == [-9719, -9719]

@@ -19,7 +19,9 @@ INSTANCE = "0f8fad5b-d9cb-469f-a165-70867728950e"
         ("LOCAL", "LOCAL"),
         ("local", "LOCAL"),
         ("Transport", "TRANSPORT"),
-        ("tcp://host:1", "TCP://host:1"),
+        ("tcp://host:1", "tcp://host:1"),
+        ("TCP://dispatch.Adventure-Works.com", "TCP://dispatch.Adventure-Works.com"),
+        ("tcp://host2.Adventure-Works.com:4022/", "tcp://host2.Adventure-Works.com:4022/"),
         ("TCP://10.0.0.7:65535", "TCP://10.0.0.7:65535"),
         ("TCP://[2001:db8::1]:4022", "TCP://[2001:db8::1]:4022"),
     ],
@@ -32,17 +34,16 @@ def test_an_address_is_this_instance_the_services_name_or_a_host_and_port(given:
     "address",
     [
         "somewhere",
-        "TCP://host",
         "TCP://host:",
         "TCP://host:0",
         "TCP://host:65536",
         "TCP://:1",
         "TCP://a b:1",
-        "TCP://a:1/",
+        "TCP://a:1/b",
     ],
 )
 def test_anything_else_is_no_address(address: str) -> None:
-    with pytest.raises(InvalidRoute, match="no address") as refused:
+    with pytest.raises(InvalidRoute, match="not a valid address") as refused:
         Route.of(Route("r", address))
     assert refused.value.number == 9744
 
@@ -64,7 +65,9 @@ def test_anything_else_is_no_address(address: str) -> None:
         ({"service_name": "s", "broker_instance": "no id"}, None),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_originals_number(clauses: dict[str, Any], number: int | None) -> None:
+def test_invalid_clauses_are_refused_with_the_error_number_of_service_broker(
+    clauses: dict[str, Any], number: int | None
+) -> None:
     with pytest.raises(InvalidRoute) as refused:
         Route.of(Route(**{"name": "r", "address": HERE, **clauses}))
     assert refused.value.number == number

@@ -39,7 +39,7 @@ def test_entries_are_a_dictionary_that_each_change_makes_anew(steps: list[tuple[
     assert pickle.loads(pickle.dumps(entries)) == entries
 
 
-def test_a_change_says_only_what_becomes_another() -> None:
+def test_a_routing_table_change_alters_only_the_parts_that_it_names() -> None:
     first = table_of("Regions", {"a": NORTH, "b": NORTH, "c": NORTH}, SOUTH, ("//router",))
     second = first.changed(TableChange.of("Regions", {"b": SOUTH, "d": SOUTH}, ("a",)))
     assert (first.version, second.version) == (1, 2)
@@ -57,13 +57,13 @@ def test_a_change_says_only_what_becomes_another() -> None:
         ({"": NORTH}, {}, "a key has 1 to 2048"),
         ({"x" * (ROUTING_KEY_BYTES_MAX + 1): NORTH}, {}, "2049 bytes"),
         ({"\ud800": NORTH}, {}, "has an invalid character"),
-        ({"a": Target("//n", "an instance")}, {}, "no id of a broker instance"),
-        ({"a": NORTH}, {"remove": ("a",)}, "to be set and removed"),
-        ({}, {"default": NORTH, "without_default": True}, "a default and none"),
+        ({"a": Target("//n", "an instance")}, {}, "not a valid id of a broker instance"),
+        ({"a": NORTH}, {"remove": ("a",)}, "is both set and removed"),
+        ({}, {"default": NORTH, "without_default": True}, "a default and also drop it"),
         ({}, {"routers": tuple(map(str, range(65)))}, "65 routers"),
     ],
 )
-def test_what_no_table_can_have_is_refused(put: dict[str, Target], more: Any, says: str) -> None:
+def test_an_invalid_change_of_a_routing_table_is_refused(put: dict[str, Target], more: Any, says: str) -> None:
     with pytest.raises(InvalidRoute, match=says):
         TableChange.of("Regions", put, **more)
 
@@ -82,7 +82,7 @@ def test_an_instance_is_written_in_one_way() -> None:
 def test_more_keys_than_a_table_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konverse.schemas.catalog.routing_tables.ROUTING_TABLE_ENTRIES_MAX", 1)
     assert check_entries(table(a=NORTH)) == table(a=NORTH)
-    with pytest.raises(InvalidRoute, match=re.escape("'Regions' would have 2 keys; at most 1 can be")):
+    with pytest.raises(InvalidRoute, match=re.escape("'Regions' would have 2 keys; at most 1 are allowed")):
         check_entries(table(a=NORTH, b=NORTH))
 
 
@@ -127,7 +127,7 @@ def test_parts_that_were_overtaken_never_count() -> None:
 
 
 @given(st.lists(st.dictionaries(KEYS, st.sampled_from([NORTH, SOUTH]), min_size=2), min_size=3, max_size=3), st.data())
-def test_whatever_comes_between_parts_a_table_is_what_whole_changes_make_of_it(
+def test_a_routing_table_changed_in_interleaved_parts_equals_one_changed_by_whole_changes(
     puts: list[dict[str, Target]], data: st.DataObject
 ) -> None:
     changes = [TableChange.of("Regions", put) for put in puts]

@@ -80,13 +80,13 @@ def test_an_error_in_another_namespace_is_none() -> None:
         read_error(PRINTED.replace(b"microsoft.com", b"microsoft.example"))
 
 
-def test_what_is_no_body_is_refused() -> None:
+def test_reading_an_error_without_a_body_is_refused() -> None:
     with pytest.raises(BadInput, match=r"message\.body"):
         read_error(cast("bytes", None))
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
-def test_what_xml_cannot_carry_is_replaced(character: str) -> None:
+def test_characters_invalid_in_xml_are_replaced(character: str) -> None:
     assert read(error_body(1, f"a{character}b")) == (1, "a\ufffdb")
 
 
@@ -95,7 +95,9 @@ def test_a_lone_surrogate_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x08", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
-def test_an_end_with_what_xml_cannot_carry_is_refused_and_a_text_of_another_is_made_fit(character: str) -> None:
+def test_an_error_description_invalid_in_xml_is_refused_unless_the_invalid_character_is_replaced(
+    character: str,
+) -> None:
     with pytest.raises(InvalidError, match=rf"U\+{ord(character):04X} as character 2, which XML cannot") as refused:
         check_error(1, f"a{character}b")
     assert refused.value.number == 8419
@@ -152,12 +154,12 @@ def test_an_end_may_not_carry_this_behaviour_112(code: Any, description: Any, nu
         error_body(1, "x").replace(b"<Error", b'<!DOCTYPE e [<!ENTITY a "aaaa">]><Error').replace(b">x<", b">&a;&a;<"),
     ],
 )
-def test_what_is_no_error_document_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_an_error_document_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedRecord):
         read_error(body)
 
 
-def test_the_error_of_a_loss_says_what_is_gone_under_a_code_of_service_broker() -> None:
+def test_the_error_of_a_loss_names_the_lost_records_under_a_service_broker_code() -> None:
     code, description = read_error(lost_body(5, 9))
     assert code == -9719
     assert "its records 5 to 8 were deleted before they were received" in description

@@ -52,7 +52,7 @@ SUFFIXES = (
 
 
 @given(st.lists(SUFFIXES, max_size=5))
-def test_what_is_laid_by_heart_is_what_avro_lays(suffixes: list[Suffix]) -> None:
+def test_suffixes_encoded_from_templates_equal_avros_encoding(suffixes: list[Suffix]) -> None:
     layings = Layings(_lay)
     for suffix in suffixes:
         assert layings.lay(suffix) == _lay(suffix)
@@ -61,12 +61,12 @@ def test_what_is_laid_by_heart_is_what_avro_lays(suffixes: list[Suffix]) -> None
 @given(SUFFIXES, SUFFIXES)
 @example(beginning(CONVERSATION), beginning(b"\xff" * 16))
 @example(ending((CONVERSATION, 7)), ending((CONVERSATION, 8192)))
-def test_what_is_found_is_what_avro_reads(one: Suffix, another: Suffix) -> None:
+def test_a_recognised_suffix_equals_the_suffix_that_avro_reads(one: Suffix, another: Suffix) -> None:
     assert learned(one).find(_lay(another)) in (None, another)
 
 
 @given(at=st.integers(0, 300), byte=st.integers(0, 255), begins=st.booleans())
-def test_what_is_damaged_is_found_only_where_avro_reads_the_same(at: int, byte: int, *, begins: bool) -> None:
+def test_a_damaged_suffix_is_recognised_only_if_avro_reads_the_same(at: int, byte: int, *, begins: bool) -> None:
     suffix = beginning(CONVERSATION) if begins else ending((CONVERSATION, 8191))
     data = bytearray(_lay(suffix))
     data[at % len(data)] = byte
@@ -111,7 +111,7 @@ def test_few_places_are_tried_for_one_length() -> None:
     assert max(map(len, learned(*suffixes)._shapes.values())) <= SUFFIX_SHAPE_ENTRIES_MAX
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_a_full_cache_is_cleared() -> None:
     remembered = Remembered[int, int]()
     for number in range(SUFFIX_CACHE_ENTRIES_MAX + 1):
         remembered.put(number, number)

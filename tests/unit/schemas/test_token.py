@@ -33,7 +33,7 @@ tokens = st.builds(Token, sent=st.lists(sent, min_size=1, max_size=4).map(tuple)
 
 
 @given(tokens)
-def test_a_token_says_what_was_put_into_it(said: Token) -> None:
+def test_a_token_decodes_to_its_original_content(said: Token) -> None:
     assert decode(encode(said)) == said
 
 

@@ -71,14 +71,14 @@ def test_a_document_or_no_body_at_all_is_well_formed(body: bytes | None) -> None
         (b"<?xml version='1.x'?><a/>", "version"),
         (b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>", "document type"),
         (b"<!DOCTYPE a [<!ENTITY b 'b'><!ENTITY c '&b;&b;&b;&b;'>]><a>&c;</a>", "document type"),
-        (b"<a>" * (XML_DEPTH_ENTRIES_MAX + 1) + b"</a>" * (XML_DEPTH_ENTRIES_MAX + 1), "more than 128"),
+        (b"<a>" * (XML_DEPTH_ENTRIES_MAX + 1) + b"</a>" * (XML_DEPTH_ENTRIES_MAX + 1), "deeper than 128"),
     ],
 )
-def test_what_is_no_document_or_a_hostile_one_is_not(body: bytes, words: str) -> None:
+def test_malformed_and_hostile_xml_is_reported_with_a_reason(body: bytes, words: str) -> None:
     assert words in fault_of(XML, body)
 
 
 def test_a_word_that_means_no_validation_is_refused_with_those_that_do() -> None:
     assert MessageType.of("order", "EMPTY").validation is Validation.EMPTY
-    with pytest.raises(InvalidValidation, match="'XML' is no validation; use NONE, EMPTY, WELL_FORMED_XML"):
+    with pytest.raises(InvalidValidation, match="'XML' is not a validation; use NONE, EMPTY, WELL_FORMED_XML"):
         MessageType.of("order", "XML")

@@ -1,0 +1,75 @@
+"""Finds offsets of a log at which a record was deleted, between records that are still there.
+
+    offsets   4 5 6 [7] 8 9 [10] 11     5 is a stranger's record: 7 may mark the end of its transaction, 10 may not
+
+konverse writes without transactions, so each of its offsets holds a record until the beginning of the log is deleted.
+Compaction, however, deletes records in the middle, and no later setting of the topic tells so.
+
+An offset without a record can also be the mark with which Kafka ends another program's transaction; the records of an
+aborted transaction are hidden as well. A consumer never sees such a mark. So each record of a stranger explains one
+later offset without a record: that many offsets may be missed here, and no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from .records import Record
+
+
+class Gap(NamedTuple):
+    """Offsets without a record, from `start` up to but not including `end`."""
+
+    start: int
+    end: int
+
+
+def noting_gaps(records: Iterable[Record], start: int, end: int, gaps: list[Gap]) -> Iterator[Record]:
+    """Pass on the records of a log from `start` to `end`, and append the gaps between them to `gaps`."""
+    at = start
+    for record in records:
+        if record.offset > at:
+            gaps.append(Gap(at, record.offset))
+        at = record.offset + 1
+        yield record
+    if at < end:
+        gaps.append(Gap(at, end))
+
+
+def unexplained(gaps: Iterable[Gap], records: Iterable[Record], is_ours: Callable[[Record], bool]) -> list[Gap]:
+    """The gaps in which more offsets are missing than transactions of strangers explain.
+
+    `records` are all records of the log in their order, with those of aborted transactions: these lie in gaps.
+    """
+    found: list[Gap] = []
+    waiting = deque(gaps)
+    marks = hidden = 0
+
+    def leave_gap() -> None:
+        nonlocal marks, hidden
+        gap = waiting.popleft()
+        missing = gap.end - gap.start - hidden
+        if missing > marks:
+            found.append(gap)
+        marks, hidden = max(0, marks - missing), 0
+
+    for record in records:
+        while waiting and waiting[0].end <= record.offset:
+            leave_gap()
+        aborted = bool(waiting) and waiting[0].start <= record.offset
+        hidden += aborted
+        marks += aborted or not is_ours(record)
+    while waiting:
+        leave_gap()
+    return found
+
+
+def describe_gaps(log: str, gaps: list[Gap]) -> str:
+    """Text of a finding about gaps in a log."""
+    first, count = gaps[0], sum(gap.end - gap.start for gap in gaps)
+    return (
+        f"offsets without a record in the {log}: {count}, the first of them {first.start} to {first.end - 1}. No "
+        "transaction of another program explains them, so records were deleted there, as `cleanup.policy=compact` does"
+    )

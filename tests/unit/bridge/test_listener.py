@@ -1,0 +1,262 @@
+"""An operator's instruction acts on the conversation and message that the operator saw, in another process."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from konverse.bridge.admin.listener import SAME_COMMAND_MS, InstructionListener, follow
+from konverse.bridge.reader.operations import ReaderOperations, waits
+from konverse.dialog.owner.events import Phase
+from konverse.dialog.state.transitions import State
+from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
+from konverse.schemas.wire.instruction import Action, Instruction
+from tests.kit.driver import Driver
+from tests.kit.trials import suspended
+
+ONE, ANOTHER = UUID(int=1), UUID(int=2)
+
+
+class Reader:
+    """A reader with one conversation, suspended or not, whose first message has number 16."""
+
+    def __init__(self, raises: Exception | None = None, *, suspended: bool = True) -> None:
+        self.queue = SimpleNamespace(name="Orders")
+        self.done: list[Any] = []
+        self.closed = False
+        self.kept_up = 0
+        self.outcomes: list[bool | None] = []
+        self._raises = raises
+        self.side = SimpleNamespace(
+            id=ONE,
+            first=(7, "//sales/Order", b"", 0),
+            rings=False,
+            waits=True,
+            suspended=suspended,
+            committed=State.CONVERSING,
+        )
+
+    @property
+    def operations(self) -> Reader:
+        return self
+
+    def sides(self, conversation: UUID) -> list[Any]:
+        if isinstance(self._raises, BrokerClosed):
+            raise self._raises
+        if conversation != ONE:
+            raise DialogNotFound("it lives elsewhere")
+        return [(None, self.side)]
+
+    def counts(self, sides: list[Any], _waits: object) -> bool | None:
+        assert sides == [(None, self.side)]
+        return self.outcomes.pop(0)
+
+    def keep_up(self) -> None:
+        self.kept_up += 1
+
+    def suspend(self, conversation: UUID, *, reason: str) -> None:
+        self._do("suspend", conversation, reason)
+
+    def resume(self, conversation: UUID) -> None:
+        self._do("resume", conversation)
+
+    def skip(self, conversation: UUID) -> None:
+        self._do("skip", conversation)
+
+    def end(self, conversation: UUID, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
+        self._do("end", conversation, "cleanup" if cleanup else error, description)
+
+    def fail(self, conversation: UUID) -> None:
+        self._do("fail", conversation)
+
+    def _do(self, *what: Any) -> None:
+        if self._raises:
+            raise self._raises
+        self.done.append(what)
+
+
+def instruction(action: Action, **changed: Any) -> Instruction:
+    return Instruction("sales", "Orders", ONE.bytes, 16, action)._replace(**changed)
+
+
+@pytest.mark.parametrize(
+    ("said", "done"),
+    [
+        (instruction(Action.RESUME), ("resume", ONE)),
+        (instruction(Action.SKIP), ("skip", ONE)),
+        (instruction(Action.END, error=4711, description="x"), ("end", ONE, 4711, "x")),
+        (instruction(Action.CLEANUP, first=0), ("end", ONE, "cleanup", "")),
+        (instruction(Action.FAIL, first=0), ("fail", ONE)),
+        (instruction(Action.SUSPEND, first=0, description="why"), ("suspend", ONE, "why")),
+    ],
+)
+def test_an_instruction_for_a_conversation_of_this_reader_is_carried_out(
+    said: Instruction, done: tuple[Any, ...]
+) -> None:
+    reader: Any = Reader()
+    assert follow(reader, said)
+    assert reader.done == [done]
+
+
+@pytest.mark.parametrize("action", [Action.SKIP, Action.END])
+def test_skip_and_end_also_apply_to_conversations_that_are_not_suspended(action: Action) -> None:
+    reader: Any = Reader(suspended=False)
+    assert follow(reader, instruction(action))
+    assert [what for what, *_ in reader.done] == [action.value.lower()]
+
+
+def test_a_conversation_that_is_not_suspended_is_not_resumed() -> None:
+    reader: Any = Reader(suspended=False)
+    assert not follow(reader, instruction(Action.RESUME))
+    assert reader.done == []
+
+
+@pytest.mark.parametrize("changed", [{"queue": "Shop"}, {"conversation": ANOTHER.bytes}, {"first": 14}])
+def test_an_instruction_for_another_queue_conversation_or_earlier_message_is_not_carried_out(
+    changed: dict[str, Any],
+) -> None:
+    reader: Any = Reader()
+    assert not follow(reader, instruction(Action.SKIP, **changed))
+    assert reader.done == []
+
+
+def test_an_outdated_instruction_is_dropped_and_a_closed_reader_leaves_it_to_others() -> None:
+    changed: Any = Reader(InvalidState("its first message is its EndDialog or Error"))
+    assert follow(changed, instruction(Action.SKIP))
+    closed: Any = Reader(BrokerClosed("closed"))
+    assert not follow(closed, instruction(Action.SKIP))
+
+
+def test_a_cleanup_instruction_for_a_conversation_elsewhere_is_left_to_other_readers() -> None:
+    for error in (DialogNotFound("it lives elsewhere"), BrokerClosed("closed")):
+        reader: Any = Reader(error)
+        assert not follow(reader, instruction(Action.CLEANUP, first=0))
+
+
+@pytest.fixture
+def listener() -> Any:
+    """An InstructionListener without a thread, with one instruction."""
+    found: Any = InstructionListener.__new__(InstructionListener)
+    found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
+    found._commands, found._further = {}, set()
+    found._now_ms = 0
+    return found
+
+
+def test_a_followed_instruction_is_kept_until_its_result_is_in_the_journal(listener: Any) -> None:
+    reader = Reader()
+    listener._readers = SimpleNamespace(open=lambda: [reader])
+    reader.outcomes = [False, False, True]
+    for _ in range(4):
+        assert listener._kept
+        listener._obey()
+    assert reader.done == [("resume", ONE)], "and not done twice"
+    assert reader.kept_up == 3, "its only thread may be in a handler"
+    assert (listener._kept, listener._followed) == ({}, {})
+
+
+@pytest.mark.parametrize(("action", "lines"), [(Action.CLEANUP, 1), (Action.FAIL, 1), (Action.RESUME, 2)], ids=str)
+def test_cleanup_and_fail_on_both_sides_are_logged_once_and_resume_once_per_side(
+    listener: Any, action: Action, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CLEANUP and FAIL go to every queue with a side of it, RESUME to the first waiting message of one side."""
+    orders, shop = Reader(), Reader()
+    shop.queue.name = "Shop"
+    first = 16 if action is Action.RESUME else 0
+    listener._kept = {
+        place: (math.inf, instruction(action, queue=reader.queue.name, first=first))
+        for place, reader in enumerate((orders, shop))
+    }
+    listener._readers = SimpleNamespace(open=lambda: [orders, shop])
+    orders.outcomes, shop.outcomes = [True], [True]
+    with caplog.at_level(logging.INFO):
+        listener._obey()
+        listener._obey()
+    assert (len(orders.done), len(shop.done)) == (1, 1)
+    assert sum("requested by an operator" in message for message in caplog.messages) == lines
+
+
+def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_of_the_next_command_too(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process reads the second queue alone: another process logs the command, and this one a later command."""
+    shop = Reader()
+    shop.queue.name = "Shop"
+    listener._readers = SimpleNamespace(open=lambda: [shop])
+    listener._kept = {}
+    first_ms, later_ms = 1_000_000, 1_000_000 + SAME_COMMAND_MS + 1
+    listener._keep(5, first_ms, instruction(Action.CLEANUP, queue="Orders", first=0))
+    listener._keep(6, first_ms, instruction(Action.CLEANUP, queue="Shop", first=0))
+    shop.outcomes = [True, True]
+    with caplog.at_level(logging.INFO):
+        listener._obey()
+        listener._obey()
+        assert len(shop.done) == 1
+        assert not caplog.messages
+        listener._keep(7, later_ms, instruction(Action.CLEANUP, queue="Shop", first=0))
+        listener._obey()
+    assert len(shop.done) == 2
+    (line,) = caplog.messages
+    assert "CLEANUP, requested by an operator" in line
+
+
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        ({"first": 7}, [8]),
+        ({"first": 6}, [7, 8]),
+        ({"first": 9, "description": "END"}, [5, 6, 7, 8]),
+        ({"first": 9, "queue": "Shop"}, [5, 6, 7, 8]),
+        ({"first": 9, "conversation": ANOTHER.bytes}, [5, 6, 7, 8]),
+        ({"first": 9, "database": "stock"}, [5, 6, 7, 8]),
+    ],
+)
+def test_an_instruction_reported_as_done_is_forgotten_with_its_earlier_copies(
+    listener: Any, done: dict[str, Any], left: list[int]
+) -> None:
+    told = instruction(Action.SUSPEND, first=0, description="look into it")
+    listener._kept = dict.fromkeys((5, 6, 7, 8), (math.inf, told))
+    listener._done(instruction(Action.DONE, description="SUSPEND")._replace(**done))
+    assert [*listener._kept] == left
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_instruction_lost_with_its_partition_is_followed_again_when_the_partition_returns(
+    listener: Any, closed: bool
+) -> None:
+    lost, again = Reader(), Reader()
+    readers = [lost]
+    listener._readers = SimpleNamespace(open=lambda: [one for one in readers if not one.closed])
+    listener._obey()
+    lost.outcomes, again.outcomes = [None], [True]
+    lost.closed = closed
+    readers[:] = [again]
+    listener._obey()
+    listener._obey()
+    assert (lost.done, again.done) == ([("resume", ONE)], [("resume", ONE)])
+    assert listener._kept == {}
+
+
+def test_an_order_counts_when_its_commit_does() -> None:
+    """And never when its owner no longer leads."""
+    driver = Driver()
+    driver.lead()
+    endpoint = suspended(driver)
+    operating: Any = ReaderOperations.__new__(ReaderOperations)
+    operating._lock, operating._check_open = threading.RLock(), lambda: None
+    operating._driver = SimpleNamespace(owners={0: driver.owner})
+    sides = operating.sides(endpoint.id)
+    operating.resume(endpoint.id)
+    assert operating.counts(sides, waits) is False, "it was not even said"
+    (append,) = driver.owner.commit(0)
+    assert operating.counts(sides, waits) is False, "it is on its way"
+    driver.acknowledge(append)
+    assert operating.counts(sides, waits) is True
+    driver.owner.phase = Phase.STOPPED
+    assert operating.counts(sides, waits) is None
