@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
-from typing import TYPE_CHECKING, Annotated, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError, validate_call
 
@@ -58,16 +58,25 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
     """Raise BadInput for an argument whose type differs from the annotation.
 
     The check costs some microseconds, so calls that are made once per message are not checked.
+
+    The function runs after the check and not within it. When a program ends, Python ends each daemon thread that asks
+    for its lock by unwinding the thread's stack. A frame of pydantic's Rust code on that stack aborts the process.
     """
-    validated = validate_call(config=_STRICT)(function)
+
+    @wraps(function)
+    def accept(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return arguments, options
+
+    check = validate_call(config=_STRICT)(accept)
     names = list(signature(function).parameters)
 
     @wraps(function)
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         try:
-            return validated(*arguments, **options)
+            accepted, accepted_options = check(*arguments, **options)
         except ValidationError as error:
             raise BadInput(_reason(function.__name__, names, error)) from None
+        return function(*accepted, **accepted_options)
 
     return call
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from konverse.bridge.runtime.arguments import Partitions, checked
 from konverse.schemas.catalog.objects import SentByClause
@@ -47,3 +50,35 @@ def test_other_things_than_numbers_are_no_partitions() -> None:
     for wrong in ("01", ["0"], [0.5], 1):
         with pytest.raises(BadInput, match="argument 'partitions'"):
             read(partitions=wrong)  # type: ignore[arg-type]
+
+
+ENDS = """
+import threading, time
+from konverse.bridge.runtime.arguments import checked
+
+@checked
+def wait(seconds: float) -> None:
+    time.sleep(seconds)
+
+class Slow:
+    def __del__(self, sleep=time.sleep):
+        sleep(1)
+
+threading.slow = Slow()
+threading.Thread(target=wait, args=(0.5,), daemon=True).start()
+"""
+
+
+def test_a_program_may_end_while_a_daemon_thread_is_in_a_call() -> None:
+    """The call ends while Python clears its modules, so the thread is unwound when it asks for Python's lock."""
+    done = subprocess.run([sys.executable, "-c", ENDS], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_validation_error_of_the_function_itself_is_no_bad_input() -> None:
+    @checked
+    def parse(text: str) -> int:
+        return TypeAdapter(int).validate_python(text)
+
+    with pytest.raises(ValidationError):
+        parse("five")
