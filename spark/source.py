@@ -143,8 +143,9 @@ _STREAMS_SINCE: Final = "4.2"
 
 
 def _sql(columns: Mapping[str, Column[Any]], names: Iterable[str]) -> str:
-    """Columns as a schema string of Spark."""
-    return ", ".join(f"`{name}` {columns[name].sql}" for name in names)
+    """Columns as a schema string of Spark. The type `timestamp` alone would follow spark.sql.timestampType."""
+    types = {"timestamp": "timestamp_ltz"}
+    return ", ".join(f"`{name}` {types.get(columns[name].sql, columns[name].sql)}" for name in names)
 
 
 def _is(worker: str) -> bool:

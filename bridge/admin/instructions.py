@@ -22,6 +22,7 @@ from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.bridge.reader.operations import first_of, meant, waits
@@ -218,13 +219,16 @@ class Instructions:
             )
 
     def write(self, *instructions: Instruction, key: bytes | None = None) -> list[int]:
-        """Write instructions to their topic. Returns their offsets. Raises OutcomeUnknown when Kafka does not answer.
+        """Write instructions to their topic. Returns their offsets.
+
+        Raises OutcomeUnknown when Kafka does not answer, KafkaUnavailable while an open transaction holds up the topic.
 
         `key` is the key of the records. It distinguishes copies of an instruction, which retries of the producer may
         write, from the same instruction of another operator.
         """
         topic = instruction_topic(self._settings.instance)
         ensure_topic(self._topics, topic)
+        check_readable(self._kafka, topic)  # else no listener would see it
         producer = self._kafka.plain_producer(self._settings.append_timeout_s)
         records = [TopicRecord(encode(instruction), key) for instruction in instructions]
         answers = append(self._kafka, producer, topic, records, self._settings.append_timeout_s)

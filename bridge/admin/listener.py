@@ -12,6 +12,7 @@ from uuid import UUID
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.open_transactions import OpenTransactions
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import first_of, waits
 from konverse.bridge.reader.readers import Readers
@@ -20,6 +21,7 @@ from konverse.bridge.runtime.threads import AGAIN_S, EXPECTED_ERRORS, in_backgro
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import SENDING, State
+from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
@@ -70,6 +72,8 @@ class InstructionListener:
         self._now_ms = 0
         """Kafka's time at the last read of the topic."""
         self._away = LogThrottle()
+        self._crowded = LogThrottle()
+        self._transactions = OpenTransactions(self._kafka, self._topic)
         self._thread = in_background("konverse-operator", self._run)
 
     def close(self) -> None:
@@ -86,6 +90,7 @@ class InstructionListener:
                         ensure_topic(Topics(self._kafka), self._topic)
                         reader = LogReader(self._kafka)
                     self._read(reader)
+                    self._transactions.poll([0])
                     self._away.over()
                 except (*EXPECTED_ERRORS, LogTruncated) as error:
                     if isinstance(error, LogTruncated):
@@ -115,8 +120,23 @@ class InstructionListener:
                     elif instruction.database == self._database:
                         self._keep(message.offset() or 0, message.timestamp()[1], instruction)
             self._position = position
+            if len(self._kept) > INSTRUCTION_ENTRIES_MAX:
+                self._obey()
+                self._make_room()
+
+    def _make_room(self) -> None:
+        """Forget the oldest instructions: those that were carried out first, then those that nobody here could obey."""
+        late = 0
         while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
-            self._forget(next(iter(self._kept)))
+            place = next(iter(self._followed), None)
+            late += place is None
+            self._forget(next(iter(self._kept)) if place is None else place)
+        if late and self._crowded.due():
+            log.warning(
+                "%s of operators were forgotten before a reader here owned their partitions: more than %d waited",
+                counted(late, "instruction"),
+                INSTRUCTION_ENTRIES_MAX,
+            )
 
     def _keep(self, place: int, at_ms: int, instruction: Instruction) -> None:
         self._kept[place] = (at_ms + INSTRUCTION_MS_MAX, instruction)

@@ -288,8 +288,8 @@ class Operations:
         return Verification(self._kafka, queues, since_ms)
 
     @checked
-    def session_timeout_s(self) -> float:
-        """Seconds after which Kafka reassigns the partitions of a dead reader."""
+    def session_timeout_s(self) -> float | None:
+        """Seconds after which Kafka reassigns the partitions of a dead reader; None when Kafka does not say."""
         self._check_open()
         return self._topics.session_timeout_s()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import NAME, drop_queue, find_queue
+from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.bridge.redis.view import forget_view
 from konverse.dialog.state.partition import Partition
@@ -36,7 +37,9 @@ class QueueRemoval:
             self._topics.same_queue(queue)
             for number in range(queue.partitions):
                 with Follower(self._kafka, queue, number) as following:
-                    _check_over(queue, following.catch_up(), following.behind())
+                    state, behind = following.catch_up(), following.behind()
+                held_up = stalled(self._kafka, queue.topic, number) if behind else None
+                _check_over(queue, state, behind, "" if held_up is None else held_up.describe(queue.topic, number))
         except (TopicMismatch, PartitionHalted) as error:
             raise type(error)(
                 f"{error}. The conversations on queue {queue.name!r} cannot be determined; to drop the queue all the "
@@ -69,10 +72,11 @@ class QueueRemoval:
                 )
 
 
-def _check_over(queue: Queue, state: Partition, behind: int) -> None:
+def _check_over(queue: Queue, state: Partition, behind: int, held_up: str) -> None:
     """Raise StillUsed for a partition with conversations, moved conversations, pending outputs or uningested data.
 
-    A conversation that has ended only on this side counts too: its far side would answer to a queue that is gone.
+    `held_up` describes an open transaction that keeps owners from data. A conversation that has ended only on this side
+    counts too: its far side would answer to a queue that is gone.
     """
     living, waiting, moved = len(state.live()), state.waiting, state.moves.count
     if living or waiting or behind or moved:
@@ -81,5 +85,5 @@ def _check_over(queue: Queue, state: Partition, behind: int) -> None:
             f"partition {state.identity.partition} of queue {queue.name!r} still has "
             f"{counted(living, 'open conversation')}, {began}{counted(waiting, 'record')} in transit, and "
             f"{counted(behind, 'record')} that no owner has ingested: keep a reader of the queue running, and end the "
-            "conversations on both sides"
+            "conversations on both sides" + (f"; {held_up}" if held_up else "")
         )

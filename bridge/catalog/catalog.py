@@ -300,7 +300,8 @@ class Catalog:
         """Append a change: the value that `decide` returns, or a drop when it returns None.
 
         `decide` checks the catalog and raises to refuse the change. It is called again whenever another change got the
-        expected offset first.
+        expected offset first. Raises KafkaUnavailable while an open transaction holds up the catalog: no change can be
+        the next one that is read.
         """
         with self._journal:
             while True:
@@ -310,6 +311,7 @@ class Catalog:
                 if self._log.append(encode_change(change), what) == change.expected_offset:
                     self.refresh()
                     break
+                self._log.check_readable(what)
 
     # ------------------------------------------------------------------------------------------------------ inside
 

@@ -96,7 +96,7 @@ class Destinations:
         self._lock = threading.Lock()
         """Held while an answer of Kafka is compared, never while one is awaited."""
         self._ids: dict[Destination, bytes] = {}
-        """First id found of topics that the catalog does not have, such as the transmission queue's."""
+        """First id found of each topic, when there is no catalog."""
         self.gone: dict[Destination, str] = {}
         """Destination whose records are no longer received -> the reason, as an error text."""
         self.verified: dict[Address, Reached] = {}
@@ -215,12 +215,18 @@ class Destinations:
         for destination in asked:
             topic, tag = destination
             queue = queues.get(topic)
-            if queue is None:
-                if destination not in self._ids:  # unknown so far; or the queue was dropped, which its sender notices
+            if self._catalog is None:
+                if destination not in self._ids:
                     if found.get(topic):
                         self._ids[destination] = found[topic] or b""
                     continue
                 meant = {topic: self._ids[destination]}
+            elif queue is None:  # or it was just created, and the caller reads the catalog
+                problems[destination] = (
+                    f"the queue of topic {topic} was dropped: messages that it had not received are lost. End the "
+                    "dialogs with it by `broker.operations.end(dialog.id, cleanup=True)`"
+                )
+                continue
             elif queue.address(0).tag != tag:
                 problems[destination] = (
                     f"the queue of topic {topic} was dropped and created again: messages on dialogs with the former "

@@ -13,6 +13,7 @@ from confluent_kafka import Message, Producer
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka, LogTruncated, connect_producer, discard
 from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
 from konverse.bridge.runtime.log_throttle import LogThrottle
@@ -99,6 +100,13 @@ class CatalogLog:
         raise OutcomeUnknown(
             f"whether {what} was written is unknown: {said}. Check whether it is there; if not, repeat it"
         )
+
+    def check_readable(self, what: str) -> None:
+        """Raise KafkaUnavailable while an open transaction holds up the topic; `what` names the change in the error."""
+        try:
+            check_readable(self._kafka, self._topic)
+        except KafkaUnavailable as error:
+            raise KafkaUnavailable(f"{what} was not made: {error}") from None
 
     def check_settings(self) -> None:
         """Check the topic's settings at most every WATCH_EVERY_S, and log what is wrong."""

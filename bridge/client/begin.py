@@ -113,11 +113,20 @@ def begin_block(
     return Prepared(conversation, begin, placed, BeginOptions(wanted.returning, named, level))
 
 
-def check_not_over(readers: Readers, prepared: Prepared) -> None:
-    """Raise the home's objection to the begin, if it has one and a reader of this process owns it."""
+def check_at_home(readers: Readers, prepared: Prepared) -> None:
+    """Raise the home's objection to the begin, if it has one and a reader of this process owns it.
+
+    ConversationOver for an id that is over; ForeignGroup (9610) for a group of another service (behaviour 37).
+    """
     conversation, begin, *_ = prepared
 
-    def question(home: Partition) -> ConversationOver | None:
+    def question(home: Partition) -> ConversationOver | ForeignGroup | None:
+        services = {one.service for one in home.members(begin.group) if one.conversation != conversation}
+        if services - {begin.from_service}:
+            return ForeignGroup(
+                f"conversation group {uuid.UUID(bytes=begin.group)} belongs to service {services.pop()!r}, not to "
+                f"{begin.from_service!r}: a conversation group belongs to one service"
+            )
         return home.named.refusal(conversation)
 
     for error in readers.answers(begin.home, question):

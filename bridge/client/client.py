@@ -14,7 +14,7 @@ from konverse.dialog.session.outcome import Outcome
 from konverse.schemas.catalog.objects import Queue
 
 from .adoption import AdoptedConversation, Adopter
-from .begin import BeginClauses, Prepared, begin_block, check_not_over, check_same
+from .begin import BeginClauses, Prepared, begin_block, check_at_home, check_same
 from .connection import Connection
 from .dialog import Dialog
 from .fire_and_forget import FireAndForget
@@ -105,10 +105,10 @@ class Client:
         return sender
 
     def _prepare(self, clauses: BeginClauses) -> Prepared:
-        """Addresses and id of a dialog. Raises ConversationOver when a reader of this process knows that it is over."""
+        """Addresses and id of a dialog. Raises ConversationOver, ForeignGroup if a reader of this process objects."""
         prepared = self._begin_block(clauses)
-        if prepared.manner.named:
-            check_not_over(self._readers, prepared)
+        if prepared.manner.named or prepared.begin.group != prepared.conversation:
+            check_at_home(self._readers, prepared)
         return prepared
 
     def _owned(self, queue: Queue) -> frozenset[int]:

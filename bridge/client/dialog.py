@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from konverse.bridge.runtime.arguments import Seconds, Timeout, checked
+from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.errors import BadInput, InvalidState
@@ -210,7 +211,8 @@ def timer_ms(dialog: SessionDialog, timeout: float) -> int:
     """A timer's timeout in milliseconds. Raises InvalidTimeout, TimerBeyondLifetime."""
     timeout_ms = milliseconds(timeout, "the timeout of a timer")
     if dialog.begin.lifetime_ms != FOR_EVER:
-        check_timer(timeout_ms, dialog.begin.lifetime_ms, UUID(bytes=dialog.conversation))
+        left_ms = dialog.begin.lifetime_ms if dialog.expires_ms is None else dialog.expires_ms - now_ms()
+        check_timer(timeout_ms, left_ms, UUID(bytes=dialog.conversation))
     return timeout_ms
 
 

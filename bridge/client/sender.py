@@ -220,8 +220,16 @@ class Sender:
         deadline = time.monotonic() + timeout_s
         with self._producer.lock:
             arrived = self.session.transactions.arrived(dialog)
+            redirecting = self.session.redirecting
         if dialog is None:
             self.settle(timeout_s)
+            if redirecting:
+                self._wait_until(
+                    lambda: not any(one in redirecting for one in self.session.redirecting),
+                    "the messages that were redirected",
+                    deadline - time.monotonic(),
+                    None,
+                )
         elif arrived():
             last = dialog.sent + len(dialog.held) - 1
             what = f"message {last} of {UUID(bytes=dialog.conversation)}"
@@ -396,6 +404,9 @@ class Sender:
             numbers.append(dialog.next_sequence)
             return self.session.send(dialog, message_type, body)
 
+        with self._producer.lock:
+            if self.session.over is None:
+                dialog.check_open()  # at once, although a dialog that has ended may never get room
         self.decide_with_room(dialog, send)
         return numbers[0]
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from .clients import Headers, Kafka
+
+POLL_S: Final = 0.1
 
 
 class TopicRecord(NamedTuple):
@@ -41,7 +43,12 @@ def append(
 
     try:
         for number, (value, key, headers, partition) in enumerate(records):
-            producer.produce(topic, value, key, partition, answer(number), headers=headers)
+            while True:
+                try:
+                    producer.produce(topic, value, key, partition, answer(number), headers=headers)
+                    break
+                except BufferError:  # the queue of the producer is full
+                    producer.poll(POLL_S)
         with suppress(KafkaException):  # missing answers stay None
             producer.flush(within_s + 1)
     except KafkaException as error:

@@ -1,4 +1,4 @@
-"""Finds partitions of a data log that an open transaction of a foreign producer holds up.
+"""Finds partitions of a log that an open transaction of a foreign producer holds up.
 
 Readers see a log up to its last stable offset: the first record of the oldest transaction that is still open. konverse
 writes without transactions, so it never holds up a log itself.
@@ -16,7 +16,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import KafkaUnavailable
 
 from .clients import RETRY_EVERY_S, Kafka
 from .refusals import Need
@@ -64,6 +64,13 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
     return Stalled(stable, end) if stable < end else None
 
 
+def check_readable(kafka: Kafka, topic: str) -> None:
+    """Raise KafkaUnavailable while an open transaction holds up the first partition of this topic."""
+    found = stalled(kafka, topic, 0)
+    if found is not None:
+        raise KafkaUnavailable(found.describe(topic, 0))
+
+
 def log_ends(kafka: Kafka, places: Collection[TopicPartition], operation: str = "READ") -> dict[tuple[str, int], int]:
     """Ends of these logs, by topic and partition, after the records that open transactions hold up.
 
@@ -85,9 +92,9 @@ def log_ends(kafka: Kafka, places: Collection[TopicPartition], operation: str = 
 class OpenTransactions:
     """Looks for open transactions every LOOK_EVERY_S, without waiting for Kafka, and warns about them."""
 
-    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+    def __init__(self, kafka: Kafka, topic: str) -> None:
         self._kafka = kafka
-        self._topic = queue.topic
+        self._topic = topic
         self._look_at = time.monotonic() + LOOK_EVERY_S
         self._ends: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._stable: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}

@@ -92,6 +92,17 @@ class TopicWatch:
             raise made_again(name)
         self._replicas[name] = replicas_of(described)
         known, found = self._queue.partitions, len(described.partitions)
+        if found < known and self._changes.due(name):
+            log.error(
+                "topic %s has %d partitions, but queue %r has %d: it was created again with fewer. Readers of the "
+                "others cannot start; add them: kafka-topics --alter --topic %s --partitions %d",
+                name,
+                found,
+                self._queue.name,
+                known,
+                name,
+                known,
+            )
         if found > known and name not in self._grown:
             self._grown.add(name)
             log.warning(

@@ -200,8 +200,8 @@ class Topics:
             raise self._unavailable(what, error, "DESCRIBE_CONFIGS", name) from None
         return {key: str(entry.value) for key, entry in found.items()}
 
-    def session_timeout_s(self) -> float:
-        """Seconds after which a silent member of a consumer group counts as dead; the default when Kafka does not say.
+    def session_timeout_s(self) -> float | None:
+        """Seconds after which a silent member of a consumer group counts as dead; None when Kafka does not say.
 
         The brokers set this time; in the classic group protocol each member does.
         """
@@ -217,7 +217,7 @@ class Topics:
             )
             return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000
         except (KafkaException, KeyError, ValueError):  # no right to read it, or an older broker
-            return SESSION_TIMEOUT_S
+            return None
 
     def partitions(self, name: str) -> int | None:
         """Number of partitions; None when the topic does not exist."""

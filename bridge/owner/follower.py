@@ -43,7 +43,7 @@ class Ahead(NamedTuple):
     committed: dict[Address, int]
     """Output stream -> its first counter that is not in the journal; outputs from there on are predictions."""
     unseen: int
-    """Number of data offsets not read, because there are more than VIEW_AHEAD_… allows or they were deleted."""
+    """Number of data offsets not read: more than VIEW_AHEAD_… allows, deleted, or held up by an open transaction."""
 
 
 class _Observed(Fold):
@@ -169,6 +169,7 @@ class Follower:
         end = self._reading.data_end(number)
         if end is None:
             raise KafkaUnavailable(f"Kafka did not report the end of the data log of {fold.head.where}; try again")
+        whole = self._reading.whole_data_end(number)
         state.now_ms = max(state.now_ms, now_ms)  # the time of the CLAIM that an owner begins with
         state.rejected, state.recent.contested = {}, {}
         if judge is not None:
@@ -182,14 +183,15 @@ class Follower:
             records += len(read.columns.offsets)
             size += sum(len(body) for body in read.columns.bodies if body)
             fold.ingest_to(fold.data_to)
-        return Ahead(state, fold.head, committed, end - state.ingest_to)
+        return Ahead(state, fold.head, committed, whole - state.ingest_to)
 
     def behind(self) -> int:
-        """Number of data offsets, up to the log's present end, that no commit has ingested. Raises KafkaUnavailable."""
-        end = self._reading.data_end(self._identity.partition)
-        if end is None:
-            raise KafkaUnavailable(f"Kafka did not report the end of the data log of {self.head.where}; try again")
-        return max(0, end - self.state.ingest_to)
+        """Number of data offsets, up to the log's present end, that no commit has ingested.
+
+        Offsets that an open transaction holds up count, for Kafka has acknowledged their records. Raises
+        KafkaUnavailable.
+        """
+        return max(0, self._reading.whole_data_end(self._identity.partition) - self.state.ingest_to)
 
     def close(self) -> None:
         """Close the client, unless it is shared."""

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
 
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of, journal_record
 from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.open_transactions import log_ends
 from konverse.dialog.owner.events import (
     Appended,
     DataGone,
@@ -48,6 +49,7 @@ class QueueLogs:
     """Reads the logs of one queue."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
         self._reader = LogReader(kafka)
         self._topics: dict[type, str] = {
             ReadJournal: journal_topic(queue.topic, queue.subscription),
@@ -63,11 +65,16 @@ class QueueLogs:
         return Recover(*journal, data[0], *snapshots, data[1])
 
     def data_end(self, partition: int) -> int | None:
-        """Present end of the data log; None when Kafka does not answer."""
+        """Present end of what can be read of the data log; None when Kafka does not answer."""
         try:
             return self._reader.ends(self._topics[ReadData], partition)[1]
         except KafkaUnavailable:
             return None
+
+    def whole_data_end(self, partition: int) -> int:
+        """Present end of the data log, after the records that open transactions hold up. Raises KafkaUnavailable."""
+        place = TopicPartition(self._topics[ReadData], partition)
+        return log_ends(self._kafka, [place])[place.topic, partition]
 
     def data_behind(self, partition: int, start: int) -> Iterator[RecordColumns]:
         """Data from `start` to the log's present end, within VIEW_AHEAD_…; ends early where data were deleted.

@@ -79,7 +79,7 @@ class Assignment:
         self._poll_at = 0.0
         self._kafka = kafka
         self._orphans = (UnownedPartitions if options.substitute else Orphans)(kafka, driver.queue)
-        self._transactions = OpenTransactions(kafka, driver.queue)
+        self._transactions = OpenTransactions(kafka, driver.queue.topic)
         self._group = consumer_group(self._topic, driver.queue.subscription)
         self.consumer = self._subscribe()
 

@@ -103,35 +103,45 @@ class ViewStore:
         return None if None not in counts and sum(counts) == header.open else header.journal_offset
 
     def header(self, partition: int) -> Header | None:
-        """The header; None when it is missing or garbage, which does not mean that the partition is empty."""
+        """The header; None when it is missing, garbage or of an earlier queue of the same name.
+
+        None does not mean that the partition is empty.
+        """
         (values,) = self._read([("HGETALL", self._key(partition, "header"))])
-        return _header(values)
+        return _header(values) if self._is_ours(values) else None
 
     def whole(self, partition: int) -> tuple[Header, list[ViewRow]] | None:
         """Header and rows, read atomically; None when rows are missing or the view is of an earlier incarnation."""
         buckets = [("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)]
         values, *found = self._read([("HGETALL", self._key(partition, "header")), *buckets], together=True)
         header = _header(values)
-        if header is None or not header.complete or values.get(b"incarnation") != self._queue.incarnation:
+        if header is None or not header.complete or not self._is_ours(values):
             return None
         rows = self._rows(partition, found)
         return (header, rows) if len(rows) == header.open else None
 
     def rows(self, partition: int) -> list[ViewRow]:
-        """Every endpoint in the view; malformed rows are left out."""
+        """Every endpoint in the view; malformed rows are left out. None of them is of an earlier queue of that name."""
+        if self.header(partition) is None:
+            return []
         buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
         return self._rows(partition, buckets)
 
     def find(self, conversation: bytes) -> list[tuple[int, ViewRow]]:
         """The endpoints of a conversation that live in this queue, each with its partition."""
         fields = (conversation + b"I", conversation + b"T")
-        places = [(partition, field) for partition in range(self._queue.partitions) for field in fields]
+        headers = self._read([("HGETALL", self._key(number, "header")) for number in range(self._queue.partitions)])
+        ours = [number for number, values in enumerate(headers) if self._is_ours(values)]
+        places = [(partition, field) for partition in ours for field in fields]
         values = self._read([("HGET", self._bucket(partition, bucket_of(field)), field) for partition, field in places])
         return [
             (partition, row)
             for (partition, field), value in zip(places, values, strict=True)
             if value is not None and (row := self._row(partition, field, value)) is not None
         ]
+
+    def _is_ours(self, header: Any) -> bool:
+        return isinstance(header, dict) and header.get(b"incarnation") == self._queue.incarnation
 
     def clear(self) -> None:
         """Delete the view of all partitions."""

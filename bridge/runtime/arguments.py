@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Annotated, Any, Final, ParamSpec, TypeVar
 
@@ -63,19 +63,20 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
     for its lock by unwinding the thread's stack. A frame of pydantic's Rust code on that stack aborts the process.
     """
 
+    @cache  # made with the first call: to make the checks of all methods takes a tenth of an import of the package
+    def check() -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+        return validate_call(config=_STRICT)(accept)
+
     @wraps(function)
     def accept(*arguments: Any, **options: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return arguments, options
 
-    check = validate_call(config=_STRICT)(accept)
-    names = list(signature(function).parameters)
-
     @wraps(function)
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
         try:
-            accepted, accepted_options = check(*arguments, **options)
+            accepted, accepted_options = check()(*arguments, **options)
         except ValidationError as error:
-            raise BadInput(_reason(function.__name__, names, error)) from None
+            raise BadInput(_reason(function.__name__, list(signature(function).parameters), error)) from None
         return function(*accepted, **accepted_options)
 
     return call

@@ -15,13 +15,18 @@ _PORT: Final = re.compile(
     r"\A((?:.*@|\w[\w+.-]*://)?+(?:\[[\da-f:.]*\]|[^:/?#]|:\d*(?=[,/?#]|\Z))*+):.*", re.DOTALL | re.IGNORECASE
 )
 """A port that is not a number, and everything after it: this may be a password in a URL without a host."""
-_USER: Final = re.compile(r"\A((?:\w[\w+.-]*://)?+[^:]*):.*(?=@)", re.DOTALL)
-"""User and password up to the last @: an unencoded password may contain any character. The scheme may be missing."""
+_USER: Final = re.compile(r"\A((?:\w[\w+.-]*://)?+)(?:([^:]*):.*|[^:@/]+)(?=@)", re.DOTALL)
+"""User and password up to the last @: an unencoded password may contain any character. The scheme may be missing.
+Without a colon the only part may be a password that somebody took for the user."""
 
 
 def masked(url: str) -> str:
     """The URL of a server, with or without a scheme, with `***` in place of every possible password."""
-    return _OPTION.sub(_masked_option, _PORT.sub(r"\1:***", _USER.sub(r"\1:***", url, count=1), count=1))
+    return _OPTION.sub(_masked_option, _PORT.sub(r"\1:***", _USER.sub(_masked_user, url, count=1), count=1))
+
+
+def _masked_user(found: re.Match[str]) -> str:
+    return f"{found[1]}***" if found[2] is None else f"{found[1]}{found[2]}:***"
 
 
 def _masked_option(option: re.Match[str]) -> str:

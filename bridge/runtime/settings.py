@@ -132,6 +132,7 @@ class Settings(BaseSettings):
             if parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
                 raise ValueError("must end in the number of a Redis database, like redis://host:port/0")
             _port(parts)
+            _check_host(parts.hostname or "")
             check_options(value)
         return value
 
@@ -199,6 +200,13 @@ def _parts(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError:
         raise ValueError(UNREADABLE) from None
+
+
+def _check_host(name: str) -> None:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise ValueError("has a host name with an empty part, or with one of more than 63 characters") from None
 
 
 def _port(parts: SplitResult) -> int | None:

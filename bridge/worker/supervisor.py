@@ -61,8 +61,18 @@ def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
     return [job] if active else []
 
 
-def warn_of_a_long_session(seconds: float, protocol: str) -> None:
-    """Warn if the partitions of a dead worker would wait long for another one, and name the setting to change."""
+def warn_of_a_long_session(seconds: float | None, protocol: str) -> None:
+    """Warn if the partitions of a dead worker would wait long for another one, and name the setting to change.
+
+    `seconds` is None when Kafka does not tell.
+    """
+    if seconds is None:
+        log.info(
+            "how long the partitions of a killed worker wait for another worker is not known here: the brokers' "
+            "setting group.consumer.session.timeout.ms (Kafka's default is 45 s) cannot be read without the right "
+            "DESCRIBE_CONFIGS on the cluster"
+        )
+        return
     if seconds <= LONG_SESSION_S:
         return
     name, place = (

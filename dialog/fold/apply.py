@@ -21,7 +21,7 @@ from konverse.dialog.rules.messages import create_initiator
 from konverse.dialog.rules.relocation import relocate
 from konverse.dialog.rules.timers import begin_lifetime, fire, set_timer, settle
 from konverse.dialog.rules.writers import prune
-from konverse.dialog.state.endpoint import NOTHING, Endpoint, bytes_of, system_bit
+from konverse.dialog.state.endpoint import NO_TIME, NOTHING, Endpoint, bytes_of, system_bit
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import Event, State, next_state
@@ -51,7 +51,7 @@ from konverse.schemas.wire.operations import (
     Try,
     Withdraw,
 )
-from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
+from konverse.schemas.wire.records import FIRST, FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Opened, Suffix
 
 _STARTED: Final = State.STARTED_OUTBOUND
 """A constant, because looking the enum member up for each run of outputs would be slower."""
@@ -140,23 +140,46 @@ def _send(state: Partition, operations: CommitOperations) -> None:
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
-    """Send FIRST on a conversation that this owner began. False when a session began it and has sent FIRST itself."""
+    """Send FIRST on a conversation that this owner began, or that a session began. False if it needs none from here.
+
+    Home does not know whether the session has sent its own FIRST (M288).
+    """
     endpoint.committed = next_state(endpoint.committed, Event.SENT)
-    begin = state.beginning.pop(endpoint.index, None)
+    begin, opened, flags = state.beginning.pop(endpoint.index, None), None, FIRST
     if begin is None:
-        return False
+        if endpoint.sent != NO_SEQUENCE:
+            return False
+        begin, opened = _begin_of(state, endpoint), Opened(endpoint.opener)
+        flags |= NAMED * ((endpoint.role, endpoint.conversation) in state.named.living)
     stream = endpoint.stream
     stream.push(
         Run(
-            stream.head(Kind.MESSAGE, endpoint.role, FIRST) + endpoint.conversation,
+            stream.head(Kind.MESSAGE, endpoint.role, flags) + endpoint.conversation,
             endpoint.key or endpoint.conversation,
             endpoint.sent,
-            encode_suffix(Suffix(message_type, begin=begin)),
+            encode_suffix(Suffix(message_type, begin=begin, detail=opened)),
             [body],
         )
     )
-    endpoint.sent += 1
+    if opened is None:
+        endpoint.sent += 1
     return True
+
+
+def _begin_of(state: Partition, endpoint: Endpoint) -> Begin:
+    """The BEGIN block of a session's conversation, from what its home keeps; the lifetime is what is left of it."""
+    terms, arrival = endpoint.terms, state.moves.arrivals.get(endpoint.index)
+    expires_ms = NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms
+    return Begin(
+        terms.service,
+        terms.far_service,
+        terms.contract,
+        state.address if arrival is None else arrival.previous,  # where its stub forwards
+        endpoint.stream.address,
+        endpoint.group_id,
+        endpoint.key,
+        lifetime_ms=FOR_EVER if expires_ms == NO_TIME else max(1, expires_ms - state.now_ms),
+    )
 
 
 _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {

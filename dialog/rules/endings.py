@@ -14,7 +14,7 @@ from konverse.dialog.state.named import How, Over
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import RECEIVING, SENDING, Event, State, next_state
-from konverse.schemas.identifiers import Role
+from konverse.schemas.identifiers import Role, time_of_writer
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, NO_PEER_BODY, error_body
 from konverse.schemas.wire.envelope import encode_suffix
@@ -204,8 +204,11 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
     endpoint.stream.take_back(endpoint.role, endpoint.conversation)
     if endpoint.role is Role.TARGET:
         state.remember_cleaned(endpoint.conversation, endpoint.stream.address)
+        if time_of_writer(endpoint.opener) is not None and endpoint.conversation not in state.tombstones:
+            state.remember_tombstone(endpoint.conversation, endpoint.conversation)  # home may still send FIRST (M289)
     state.named.end((endpoint.role, endpoint.conversation), How.CLEANED_UP, state.now_ms)
     endpoint.committed = State.CLOSED
+    state.report_end(endpoint)
     state.forget(endpoint)
 
 

@@ -26,6 +26,7 @@ from .replies import (
     answer_no_peer,
     bounce,
     follows_missed_replies,
+    is_opened_at_home,
     opener_of,
     other,
     refuse_over,
@@ -45,8 +46,8 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
         endpoint = _open(state, envelope, record)
         if endpoint is None:
             return
-    elif envelope.flags & FIRST and opener_of(envelope) != endpoint.opener:
-        state.named.share((role, envelope.conversation))
+    elif envelope.flags & FIRST:
+        _open_again(state, envelope, endpoint)
     if endpoint.committed not in RECEIVING:
         first_when_over = envelope.flags & FIRST and (role, envelope.conversation) in state.named.over
         if first_when_over or endpoint.committed is not State.DISCONNECTED_OUTBOUND:
@@ -57,7 +58,7 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
             state.statistics.discarded += 1
         return
     if endpoint.finished is not None and endpoint.finished.peer:
-        bounce(state, envelope, record, BounceReason.FINISHED)
+        bounce(state, envelope, record, BounceReason.FINISHED, endpoint)
         return
     if misses(state, endpoint, envelope, record):
         bounce(state, envelope, record, BounceReason.ENDED)
@@ -81,24 +82,39 @@ def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | No
         if not answer_cleaned(state, envelope.conversation):
             answer_lost(state, envelope)
         return None
-    opener = opener_of(envelope)
-    if not may_open(state, opener):
+    opener, at_home = opener_of(envelope), is_opened_at_home(envelope)
+    if not at_home and not may_open(state, opener):
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
         return None
-    if state.tombstones.get(envelope.conversation) == opener:
+    tombstone = state.tombstones.get(envelope.conversation)
+    if tombstone == opener or (at_home and tombstone == envelope.conversation):
         del state.tombstones[envelope.conversation]
         bounce(state, envelope, record, BounceReason.ENDED)
+        answer_cleaned(state, envelope.conversation)
         return None
     if key in state.named.over:
         bounce(state, envelope, record, BounceReason.ENDED)
         answer_cleaned(state, envelope.conversation)
         return None
     state.cleaned.pop(envelope.conversation, None)  # the id is in use again
+    if tombstone == envelope.conversation:
+        del state.tombstones[envelope.conversation]
     endpoint = _create_target(state, envelope, begin)
     if envelope.flags & NAMED:
         state.named.begin(key)
     begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
+    if at_home and may_open(state, opener):
+        state.remember_tombstone(envelope.conversation, opener)
     return endpoint
+
+
+def _open_again(state: Partition, envelope: Envelope, endpoint: Endpoint) -> None:
+    """A FIRST for a target that lives: a message like any other, of the opener or of another session (M282)."""
+    opener = opener_of(envelope)
+    if opener != endpoint.opener:
+        state.named.share((endpoint.role, envelope.conversation))
+    elif not is_opened_at_home(envelope) and state.tombstones.get(envelope.conversation) == opener:
+        del state.tombstones[envelope.conversation]
 
 
 def _rejected(

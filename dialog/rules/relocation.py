@@ -198,6 +198,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
     state.clocks.set(endpoint, Clock(moved.timer_ms, moved.expires_ms, end_of_stream=moved.end_of_stream))
     if endpoint.waits:
         state.ready.append(endpoint)
+    state.report_end(endpoint)
 
 
 def _entry(offset: int, message: MovedMessage) -> Entry:

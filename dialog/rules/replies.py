@@ -9,7 +9,7 @@ from konverse.dialog.state.named import Over, describe_end
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import NO_HEIR
-from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.system_messages import ANOTHER_ID, END_DIALOG, ERROR, NO_PEER_BODY, OVER, error_body, lost_body
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.records import (
@@ -74,19 +74,35 @@ def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | Wr
     stream.push(Run(prefix, said.writer, NO_SEQUENCE, encode_suffix(Suffix(detail=said)), [None]))
 
 
-def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceReason) -> None:
-    """Bounce a message to the mailbox of its writer, at the home that the record names."""
+def bounce(
+    state: Partition, envelope: Envelope, record: Record, reason: BounceReason, endpoint: Endpoint | None = None
+) -> None:
+    """Bounce a message to the mailbox of its session: of its writer, or of the one for which an owner sent it.
+
+    The record names the home. A handler's message does not, and goes to the home of the target's `endpoint` (M41).
+    """
     state.statistics.bounced += 1
-    home = home_of(envelope, state)
+    home, session = home_of(envelope, state), envelope.suffix.origin
+    if session is None and envelope.role is Role.INITIATOR and time_of_writer(envelope.writer) is None:
+        session = _session_behind(envelope, endpoint)
+        if session is not None and home is None and endpoint is not None:
+            home = endpoint.stream.address
     if home is None:
         state.statistics.undeliverable += 1
         return
     stream, suffix, stamp = state.stream_to(home), envelope.suffix, record[1]
     at = stamp.origin.at if isinstance(stamp, FarStamp) else state.address  # the partition for which it was numbered
     detail = Bounce(envelope.writer, envelope.counter, at, reason)
-    back = encode_suffix(Suffix(suffix.message_type, origin=suffix.origin, detail=detail))
+    back = encode_suffix(Suffix(suffix.message_type, origin=session, detail=detail))
     prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
     stream.push(Run(prefix, envelope.conversation, envelope.sequence, back, [record[0]]))
+
+
+def _session_behind(envelope: Envelope, endpoint: Endpoint | None) -> bytes | None:
+    """The session that began the conversation on which a handler has sent; None when a handler or a query began it."""
+    detail = envelope.suffix.detail
+    opener = detail.opener if isinstance(detail, Opened) else b"" if endpoint is None else endpoint.opener
+    return opener if opener and time_of_writer(opener) is not None else None
 
 
 def answer_no_peer(state: Partition, envelope: Envelope) -> None:
@@ -149,6 +165,12 @@ def opener_of(envelope: Envelope) -> bytes:
     """
     detail = envelope.suffix.detail
     return detail.opener if isinstance(detail, Opened) else envelope.suffix.origin or envelope.writer
+
+
+def is_opened_at_home(envelope: Envelope) -> bool:
+    """Whether home sent this FIRST for a handler: the session that began the conversation may still send its own."""
+    suffix = envelope.suffix
+    return isinstance(suffix.detail, Opened) and suffix.origin is None and time_of_writer(envelope.writer) is None
 
 
 def home_of(envelope: Envelope, state: Partition) -> Address | None:

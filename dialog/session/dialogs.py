@@ -198,8 +198,8 @@ class SessionDialog:
     """A dialog that the session began, or adopted."""
 
     __slots__ = (
-        "begin", "begun_at", "conversation", "finished", "flags", "held", "home", "judged", "key", "last", "level",
-        "open", "opener", "pending", "placed", "prefix", "redirects", "sent", "state", "suffixes", "target",
+        "begin", "begun_at", "conversation", "expires_ms", "finished", "flags", "held", "home", "judged", "key", "last",
+        "level", "open", "opener", "pending", "placed", "prefix", "redirects", "sent", "state", "suffixes", "target",
         "waiting_end",
     )  # fmt: skip
 
@@ -238,6 +238,8 @@ class SessionDialog:
         """It was adopted after a side had ended or sent FIN: each of its messages was received or has come back."""
         self.pending = 0
         """Number of transactions whose outputs for it may not have arrived: no direct sends meanwhile."""
+        self.expires_ms: int | None = None
+        """End of its lifetime by this process's clock; None for a dialog without one, and until its BEGIN has left."""
         self.placed: int | None = None
         """`Catalog.placed` of its home when it began. When the catalog says otherwise, its group has gone elsewhere."""
         self.prefix = self._prefix(target)
@@ -379,7 +381,8 @@ class Lifetimes:
         new, self._new = self._new, []
         for dialog in new:
             self._counted += 1
-            heappush(self._heap, (now_ms + dialog.begin.lifetime_ms, self._counted, dialog))
+            dialog.expires_ms = now_ms + dialog.begin.lifetime_ms
+            heappush(self._heap, (dialog.expires_ms, self._counted, dialog))
         if len(self._heap) > self._room:
             self._heap = [entry for entry in self._heap if entry[2].state not in _OVER]
             heapify(self._heap)

@@ -24,10 +24,12 @@ from konverse.dialog.state.partition import Partition
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import SESSION_OVER_ENTRIES_MAX
 from konverse.schemas.wire.bodies import check_size
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import (
     FIRST,
+    NAMED,
     NO_SEQUENCE,
     RETURNING,
     Begin,
@@ -211,6 +213,8 @@ class Session(SessionLanes):
         self._redirecting: dict[bytes, SessionDialog] = {}
         """Dialogs whose REDIRECTs have not arrived, or whose messages are held until they have."""
         self.ended_conversations = EndedConversations()
+        self._ended_by_peers: dict[bytes, SessionDialog] = {}
+        """Dialogs with caller-chosen ids whose peers have ended, and which the application has not ended yet."""
         self._lifetimes = Lifetimes()
         self.transactions = Transactions(self)
 
@@ -225,7 +229,7 @@ class Session(SessionLanes):
         this session has ended the conversation (M271), QueueFull when the lane to the home is full.
         """
         self.ended_conversations.check(conversation)
-        known = self.dialogs.get(conversation)
+        known = self.known(conversation)
         if known is not None:
             return known, []
         self.check_over()
@@ -238,6 +242,13 @@ class Session(SessionLanes):
         home.put(Single(prefix + conversation, dialog.level, dialog.key), encode_suffix(Suffix(begin=begin)), None)
         self._beginning.append(dialog)
         return dialog, self._hand(home)
+
+    def known(self, conversation: bytes) -> SessionDialog | None:
+        """The dialog that this session has begun under this id, also after the peer has ended; None for another id.
+
+        After the peer's end it is known only if the caller chose its id, and until many others have ended.
+        """
+        return self.dialogs.get(conversation) or self._ended_by_peers.get(conversation)
 
     def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
@@ -317,6 +328,7 @@ class Session(SessionLanes):
         dialog.waiting_end = error_body
         dialog.open = False
         self.ended_conversations.add(dialog)
+        self._ended_by_peers.pop(dialog.conversation, None)
         if error_body and not dialog.pending:
             dialog.drop_held()
         if dialog.state is DialogState.OPEN:
@@ -387,6 +399,10 @@ class Session(SessionLanes):
         if dialog is not None:
             dialog.state = DialogState.ENDED
             dialog.open = False
+            if dialog.flags & NAMED:
+                if len(self._ended_by_peers) >= SESSION_OVER_ENTRIES_MAX:
+                    del self._ended_by_peers[next(iter(self._ended_by_peers))]
+                self._ended_by_peers[conversation] = dialog
 
     def close(self) -> list[Produce]:
         """End the session cleanly: CLOSE_WRITER to every destination. Only when `may_close`."""

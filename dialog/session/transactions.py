@@ -62,6 +62,9 @@ class Dialogs(Protocol):
     def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
 
+    def known(self, conversation: bytes) -> SessionDialog | None:
+        """The dialog that the session has begun under this id."""
+
     def lane_to(self, address: Address) -> Lane:
         """The lane for new records to a destination."""
 
@@ -106,7 +109,7 @@ class StagedTransaction:
         """BEGIN DIALOG; as `Session.begin`."""
         session = self._session
         session.ended_conversations.check(conversation)
-        known = session.dialogs.get(conversation) or next(
+        known = session.known(conversation) or next(
             (dialog for dialog in self.begun if dialog.conversation == conversation), None
         )
         if known is not None:
@@ -124,7 +127,10 @@ class StagedTransaction:
         self._add(_Step(dialog, Kind.MESSAGE, message_type, body))
 
     def finish(self, dialog: SessionDialog) -> None:
-        """FIN: nothing more is sent on the dialog."""
+        """FIN: nothing more is sent on the dialog. A second call changes nothing."""
+        self._check_staging()
+        if dialog.finished or any(step.dialog is dialog and step.kind is Kind.FIN for step in self.steps):
+            return
         self._check(dialog)
         self._add(_Step(dialog, Kind.FIN))
 

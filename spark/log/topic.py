@@ -209,7 +209,8 @@ class Topic:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
             return TopicMismatch(
                 f"records of {where} were deleted while they were read ({error.str()}); "
-                "run the query again, or give later 'startingOffsets'"
+                "load the frame again, since a frame or view keeps the offsets of its first use, or give later "
+                "'startingOffsets'"
             )
         refused = denied(
             f"{where} cannot be read", error, Need.topic("READ", self._settings.topic), self._settings.client

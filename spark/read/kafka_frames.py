@@ -24,8 +24,8 @@ NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "h
 
 DECODED: Final = (
     "conversation binary, handle binary, role string, sequence bigint, message_type string, body binary, key binary, "
-    "headers array<struct<key:string,value:binary>>, topic string, partition int, offset bigint, timestamp timestamp, "
-    "writer binary, counter bigint, kind string"
+    "headers array<struct<key:string,value:binary>>, topic string, partition int, offset bigint, "
+    "timestamp timestamp_ltz, writer binary, counter bigint, kind string"
 )
 
 

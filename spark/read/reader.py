@@ -84,6 +84,7 @@ class MessagesReader(RangesReader):
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
+        check_groups(settings, self._schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each range."""
@@ -137,9 +138,13 @@ def read_range(
         states.keep(wanted.partition, wanted.first, wanted.end, acceptance, lasting=wanted.lasting)
 
 
-def _groups(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
-    if settings.queue is None:
+def check_groups(settings: ConnectionSettings, schema: pa.Schema) -> None:
+    """Raise InvalidSettings when the schema has the column of groups, and the options name a bare topic."""
+    if settings.queue is None and GROUP in map(str.lower, schema.names):
         raise InvalidSettings(f"column {GROUP!r} needs a queue; give 'queue' and its 'database' instead of 'topic'")
+
+
+def _groups(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
     from konverse.spark.log.columns import groups_of  # noqa: PLC0415  # tasks do without the bridge
 
     return groups_of(settings, partition)
@@ -187,6 +192,8 @@ def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMN
 
     Columns are found in any case, and keep the spelling of the Spark schema.
     """
+    if not schema.fields:
+        raise InvalidSettings(f"the schema has no column; name some of {', '.join(columns)}")
     fields = []
     for field in schema.fields:
         column = columns.get(field.name.lower())

@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.kafka.topics import SESSION_TIMEOUT_S
 from konverse.bridge.reader.handlers import HandlerRunner
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.settings import Settings
@@ -124,7 +125,7 @@ class QueueSource(NamedTuple):
         with Broker(self.settings) as broker:
             timeout = self.timeout
             if timeout is not None and self.behind_a_dead_one:
-                timeout += broker.operations.session_timeout_s()
+                timeout += broker.operations.session_timeout_s() or SESSION_TIMEOUT_S
             with broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=timeout) as reader:
                 yield broker, reader
 
@@ -134,8 +135,15 @@ class QueueSource(NamedTuple):
             return broker.catalog.get(Queue, self.queue).partitions
 
 
+def check_callable(name: str, function: object, hint: str = "") -> None:
+    """Raise InvalidSettings for a function that cannot be called: in a task it would fail for each conversation."""
+    if not callable(function):
+        raise InvalidSettings(f"{name} takes a function, not {function!r}{hint}")
+
+
 def map_arrow(spark: SparkSession, source: QueueSource, function: Function) -> Done:
     """Receive in tasks, and return the counts of all of them together."""
+    check_callable("map_arrow", function)
 
     def work(mine: QueueSource) -> dict[str, Any]:
         with mine.opened() as (_, reader):
@@ -177,6 +185,7 @@ _RAISED: Final = re.compile(r"^konverse\.schemas\.errors\.(\w+): (.*)$", re.MULT
 
 def process(spark: SparkSession, source: QueueSource, transform: Callable[[DataFrame], DataFrame]) -> Done:
     """Receive in this process, and answer each batch by `transform` in Spark."""
+    check_callable("process", transform)
     function = by_frame(spark, transform, lambda frame: spelled(frame, (RECEIPT, *ANSWERS.names)))
     with source.begun().opened() as (_, reader):
         return Batches(reader, Answerer(function, checking(spark))).work(source.rows)

@@ -28,7 +28,16 @@ from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
 from konverse.spark.connection.case_rule import spelled
 from konverse.spark.receive.answers import RECEIPT, column_of, receipts_of, rows_of
-from konverse.spark.receive.mapping import Batches, Function, QueueSource, by_frame, checking, first_line, in_tasks
+from konverse.spark.receive.mapping import (
+    Batches,
+    Function,
+    QueueSource,
+    by_frame,
+    check_callable,
+    checking,
+    first_line,
+    in_tasks,
+)
 from konverse.spark.receive.report_board import collected_reports, reporting
 
 from .catalog_table import TO_SERVICE, CatalogTable
@@ -64,6 +73,8 @@ def route(
 ) -> Routed:
     """Receive in this process. Spark classifies each batch; a ready classifier works in this process."""
     manner.check()
+    if not isinstance(classifier, str | Classifier | CatalogTable):
+        check_callable("route", classifier)
     transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
     with source.begun().opened() as (broker, reader):
         if isinstance(transform, CatalogTable):
@@ -90,6 +101,8 @@ def route_arrow(
             f"{function.title} is joined by Spark, which tasks cannot do: give it to `route`, or give `route_arrow` a "
             "ready classifier (konverse.routing.classifiers) or a function over Arrow batches"
         )
+    if not isinstance(function, Classifier):
+        check_callable("route_arrow", function, "; a SQL expression goes to `route`")
     with collected_reports(source, shown) as board:
 
         def work(mine: QueueSource) -> dict[str, Any]:

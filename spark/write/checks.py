@@ -96,6 +96,14 @@ class Columns(NamedTuple):
     """Indexes of the rows that end their conversations."""
 
 
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def columns_of(batch: pa.RecordBatch, for_all_rows: Mapping[str, str]) -> Columns:
     """The columns of a batch from Spark. Strings of keys and bodies become bytes."""
     headers = batch.column("headers") if "headers" in batch.schema.names else None
@@ -146,9 +154,25 @@ class RowChecks:
 
     def check(self, rows: Columns) -> list[Headers] | None:
         """The users' headers of each row, if any. Raises BadInput or a subclass for the first row with a fault."""
+        self._check_utf8(rows)
         found = None if rows.headers is None and self._fine(rows) else [*self._one_by_one(rows)]
         self._read += len(rows.bodies)
         return found
+
+    def _check_utf8(self, rows: Columns) -> None:
+        """Raise BadInput for the first row with a name that is not UTF-8: Spark keeps any bytes in a string."""
+        for column, values in (("to_service", rows.services), ("message_type", rows.types)):
+            for place, name in enumerate(values.dictionary.cast(pa.binary()).to_pylist()):
+                if name is not None and not _is_utf8(name):
+                    row = self._read + values.indices.to_pylist().index(place)
+                    raise self._fault(BadInput, row, column, f"{name!r} is not UTF-8")
+        if rows.headers is not None:
+            for number, headers in enumerate(rows.headers):
+                try:
+                    headers.as_py()
+                except UnicodeDecodeError as error:
+                    text = f"the key {error.object!r} of a header is not UTF-8"
+                    raise self._fault(BadInput, self._read + number, "headers", text) from None
 
     def _fine(self, rows: Columns) -> bool:
         """Whether every row can be sent, checked by column."""

@@ -30,6 +30,7 @@ from konverse.schemas.wire.envelope import HEADER
 from konverse.spark.connection.cached_clients import IdleClients
 
 from .plan import Plan
+from .settings import shown_id
 
 log: Final = logging.getLogger("konverse.spark")
 
@@ -184,9 +185,9 @@ class BatchDecision:
                 raise TransactionTooLarge(f"batch {effect.batch} is not received: {effect.reason}")
             elif isinstance(effect, Unclear):
                 raise OutcomeUnknown(
-                    f"whether batch {effect.batch} of query {self._driver.query.hex()} is received is unknown: this "
-                    f"run had submitted it for decision, and {effect.reason}. Check whether its rows are there before "
-                    "you write them again: under another number they are received a second time"
+                    f"whether batch {effect.batch} of query {shown_id(self._driver.query)} is received is unknown: "
+                    f"this run had submitted it for decision, and {effect.reason}. Check whether its rows are there "
+                    "before you write them again: under another number they are received a second time"
                 )
             else:
                 decided = effect
@@ -225,10 +226,10 @@ class BatchDecision:
 
     def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"whether batch {batch} of query {self._driver.query.hex()} is received is unknown after "
+            f"whether batch {batch} of query {shown_id(self._driver.query)} is received is unknown after "
             f"{timeout_s:.0f} s: {why}. Check that Kafka runs and that a process serves the transmission queue "
             f"(`konverse transmit`). To write the same rows again without duplicates, give 'query' = "
-            f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself, and "
+            f"'{shown_id(self._driver.query)}' and 'batch' = '{batch}' (a stream does so by itself, and "
             "foreachBatch does with the options that it had)"
         )
 

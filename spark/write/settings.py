@@ -32,6 +32,9 @@ FROM_SERVICE: Final = "from_service"
 FOR_ALL_ROWS: Final = ("to_service", "message_type")
 """Options in place of the columns of the same names."""
 
+ID: Final = "id:"
+"""Begins a query's id where option 'query' usually has a name."""
+
 _NUMBERED: Final = ("query", "batch")
 
 OPTIONS: Final = (
@@ -124,12 +127,25 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
     )
 
 
-def query_uuid(name: str) -> UUID | None:
-    """The name of a query as a UUID; None when it is not a UUID."""
-    try:
-        return UUID(name)
-    except ValueError:
+def query_id(name: str) -> bytes | None:
+    """The id that option 'query' gives after "id:", as OutcomeUnknown names it; None for a name.
+
+    Raises InvalidSettings for anything else after "id:".
+    """
+    if not name.startswith(ID):
         return None
+    try:
+        return UUID(name.removeprefix(ID)).bytes
+    except ValueError:
+        raise InvalidSettings(
+            f"option 'query' is {quoted(name)}: after {ID!r} come the 32 digits that OutcomeUnknown names; a name of "
+            "your own begins with something else"
+        ) from None
+
+
+def shown_id(query: bytes) -> str:
+    """An id as option 'query' takes it."""
+    return f"{ID}{query.hex()}"
 
 
 def _client(option: str) -> str:

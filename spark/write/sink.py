@@ -37,7 +37,7 @@ from .delivery import Delivery
 from .plan import Plan, name_id, stream_id, tied_id
 from .returned_rows import LOOK_WAIT_S, look_for
 from .rows import TaskRows
-from .settings import WriteSettings, query_uuid
+from .settings import WriteSettings, query_id
 from .successions import Successions
 
 if TYPE_CHECKING:
@@ -131,9 +131,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         assert plan is not None
         if settings.query is None:
             return plan.run
-        known = query_uuid(settings.query)
+        known = query_id(settings.query)
         if known is not None:
-            return known.bytes
+            return known
         services = (settings.from_service, settings.contract, *sorted(settings.to_services or ()))
         return name_id(settings.database, settings.query, services)
 
@@ -163,8 +163,10 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 f"Nothing of this write is received; give {highest + 1}, or another 'query'"
             )
         if cast("Written", messages[0]).report.task.query != self._query:
-            log.info(
-                "batch %d of query %r was written before in this stream; the rows of this run are not received",
+            log.warning(
+                "batch %d of query %r was written before in this stream; the rows of this run are not received. After "
+                "a restart that is as it should be; otherwise give each frame that a micro-batch writes a 'query' of "
+                "its own",
                 settings.batch,
                 settings.query,
             )
@@ -210,8 +212,19 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._write(iterator, stream_id(query, self._settings.checkpoint), int(batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver: get the micro-batch decided."""
-        ours, _ = self._decide(messages, batchId)
+        """In the driver: get the micro-batch decided.
+
+        Raises InvalidSettings if a later one was decided before: Spark repeats only its last micro-batch, so the
+        checkpoint is older than the stream, and nothing tells which of its rows were written.
+        """
+        ours, highest = self._decide(messages, batchId)
+        if not ours and highest > batchId:
+            raise InvalidSettings(
+                f"this stream has written micro-batch {highest}, and its checkpoint {self._settings.checkpoint!r} is "
+                f"at {batchId}: it was restored from an older copy, or another driver runs the stream. Nothing of "
+                "micro-batch "
+                f"{batchId} is received. Start with a new 'checkpointLocation' at offsets that you choose"
+            )
         if not ours:
             log.info(
                 "batch %d of query %s was already decided by the previous run, with the rows of that run",

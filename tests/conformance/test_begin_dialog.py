@@ -159,6 +159,22 @@ def test_037_a_dialog_of_another_service_cannot_join_a_group(broker: Broker) -> 
     assert foreign.value.number == 9610
 
 
+def test_037_a_dialog_of_another_service_cannot_join_a_group_by_its_id(broker: Broker) -> None:
+    """In part: where the group's home has no reader in this process, the begin cannot know of its other members."""
+    broker.admin.create_service("//sales/Depot", queue="Shop")
+    group = uuid.uuid4()
+    with broker.reader("Shop") as reader:
+        reader.wait_for_partitions(1)
+        begin(broker, group=group)
+        broker.flush()
+        with pumped(reader):
+            until(lambda: reader.ask(0, lambda home: len(home.members(group.bytes))), "the first member lives")
+        with pytest.raises(ForeignGroup) as foreign:
+            broker.begin_dialog("//sales/Depot", ORDER_SERVICE, ORDERING, group=group)
+        assert foreign.value.number == 9610
+        begin(broker, group=group)
+
+
 def test_037_a_handlers_dialog_of_another_service_cannot_join_a_group(broker: Broker) -> None:
     broker.admin.create_service("//sales/Depot", queue="Orders")
     begin(broker).send(ORDER)

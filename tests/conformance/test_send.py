@@ -25,6 +25,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import DEFAULT
+from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,
     ORDER,
@@ -34,11 +35,13 @@ from tests.kit.shop import (
     RECEIPT,
     SHOP_SERVICE,
     begin,
+    connected,
     drain,
     end_at_target,
     handle,
     pumped,
     receive,
+    sent,
 )
 
 pytestmark = pytest.mark.stack
@@ -60,6 +63,28 @@ def test_044_the_first_send_makes_a_conversation_converse(broker: Broker) -> Non
             return [endpoint.state.code for endpoint in found if endpoint is not None]
 
         assert reader.ask(0, states) == ["SO", "CO"]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["its program lives", "its program has ended"])
+def test_044_the_first_message_may_come_from_a_handler_of_the_initiator(
+    servers: Servers, database: str, broker: Broker, ended: bool
+) -> None:
+    """A program begins a dialog, sets a timer and sends nothing; a handler sends when the timer rings."""
+    with connected(servers.bootstrap, database) as program:
+        sent(program, b"another conversation of this session")
+        dialog = begin(program)
+        dialog.set_timer(0.1)
+        program.flush()
+        if ended:
+            program.close()
+        handle(broker, "Shop", lambda transaction: transaction.send(transaction.dialog, ORDER, b"from the handler"))
+        if not ended:
+            dialog.send(ORDER, b"from the program")
+            program.flush()
+        received = receive(broker, "Orders", 2 if ended else 3)
+    mine = [one for one in received if one.dialog.conversation == dialog.id.bytes]
+    assert [one.body for one in mine] == [b"from the handler"] + [b"from the program"] * (not ended)
+    assert {one.dialog.role for one in mine} == {Role.TARGET}
 
 
 def test_045_a_send_without_a_type_uses_default_which_the_contract_must_list(broker: Broker) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -190,6 +191,19 @@ def test_102_a_timer_beyond_the_lifetime_or_of_an_ended_dialog_is_refused(broker
     with pytest.raises(TimerRefused) as refused:
         dialog.set_timer(30)
     assert [error.number for error in (*refusals, refused.value)] == [8410, 8410, 8458, 8458]
+
+
+def test_102_a_timer_must_be_due_within_what_is_left_of_the_lifetime(broker: Broker) -> None:
+    dialog = begin(broker, lifetime=3)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+    until(lambda: dialog._staged.expires_ms, "the lifetime is measured")
+    time.sleep(1.1)
+    with broker.transaction() as staged:
+        for set_timer in (dialog.set_timer, partial(staged.set_timer, dialog)):
+            with pytest.raises(TimerBeyondLifetime) as refusal:
+                set_timer(2.5)
+            assert refusal.value.number == 8410
 
 
 @pytest.mark.parametrize("error", [0, 5])

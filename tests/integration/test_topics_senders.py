@@ -112,6 +112,34 @@ def test_a_sender_reports_no_success_for_a_queue_that_was_dropped_and_recreated(
         assert [message.body for message in receive(broker, "Orders", 1)] == [b"for the second one"]
 
 
+@pytest.mark.parametrize("staged", [False, True], ids=["direct", "transaction"])
+def test_a_sender_reports_no_success_for_a_queue_that_was_dropped(
+    servers: Servers, database: str, instance: str, staged: bool
+) -> None:
+    with (
+        connected(servers.bootstrap, database, instance=instance) as broker,
+        connected(servers.bootstrap, database, instance=instance) as another,
+    ):
+        open_shop(broker)
+        broker.admin.create_queue("Other")
+        broker.admin.create_service("//other", queue="Other", contracts=[ORDERING])
+        dialog, beside = begin(broker), broker.begin_dialog(SHOP_SERVICE, "//other", ORDERING)
+        dialog.flush()
+        another.admin.drop_service(ORDER_SERVICE)
+        another.admin.drop_queue("Orders", force=True)
+        if staged:
+            with broker.transaction() as transaction:
+                transaction.send(dialog, ORDER, b"for nobody")
+        with pytest.raises((TopicMismatch, OutcomeUnknown), match="was dropped: messages that it had not received"):
+            broker.flush(20) if staged else dialog.flush(20)
+        for call in (lambda: dialog.send(ORDER, b"1"), dialog.flush, lambda: dialog.set_timer(1)):
+            with pytest.raises(TopicMismatch, match="was dropped: messages that it had not received are lost"):
+                call()
+        beside.send(ORDER, b"others go on")
+        beside.flush()
+        assert [message.body for message in receive(broker, "Other", 1)] == [b"others go on"]
+
+
 def test_a_destination_that_refuses_does_not_keep_the_others_from_being_acknowledged(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:

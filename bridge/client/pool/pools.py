@@ -146,7 +146,17 @@ class Pools:
         return rest
 
     def _go_on_answering(self, reader: Reader) -> None:
-        """Run the reader until the broker is closed; retry when the cause may pass, such as STATUS OFF (77)."""
+        """Run the reader until the broker is closed; a later pool on its queue opens another one if it failed."""
+        try:
+            self._run_on(reader)
+        finally:
+            with self._lock:
+                if self._answering.get(reader.queue.name) is reader:
+                    del self._answering[reader.queue.name]
+            reader.close()
+
+    def _run_on(self, reader: Reader) -> None:
+        """Run the reader; retry when the cause may pass, such as STATUS OFF (77)."""
         trouble = LogThrottle()
         while not reader.closed:
             try:

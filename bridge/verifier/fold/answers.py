@@ -7,20 +7,31 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR, NO_PEER_BODY
 from konverse.schemas.wire.records import NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind
 
-from .state import Output, SecondState
-from .writers import opened_by, reads_at
+from .state import Output, SecondState, Side
+from .writers import opened_by, reads_at, spoken_for
 
 
-def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
-    """Send a message back to the mailbox of its writer, named by the place where it was written first."""
+def bounce(  # noqa: PLR0913  # the message, the reason in two forms, and the side that refuses it
+    state: SecondState,
+    envelope: Envelope,
+    record: LogRecord,
+    reason: BounceReason,
+    why: str = "",
+    *,
+    side: Side | None = None,
+) -> str:
+    """Send a message back to the mailbox of its session, named by the place where it was written first."""
     suffix, home, origin = envelope.suffix, reads_at(state, envelope), origin_of(record)
+    session = suffix.origin or spoken_for(envelope, side)
+    if home is None and session is not None and suffix.origin is None and side is not None:
+        home = side.peer_at
     if home is not None:
         at = state.address if origin is None else origin.at
         detail = Bounce(envelope.writer, envelope.counter, at, reason)
-        state.sent_back.append((detail, suffix.origin or envelope.writer))
+        state.sent_back.append((detail, session or envelope.writer))
         state.stage(home, Output(
             state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
-            record.body or b"", detail, suffix.origin,
+            record.body or b"", detail, session,
         ))  # fmt: skip
     return f"bounced {why or reason.name}"
 

@@ -11,6 +11,7 @@ from konverse.schemas.wire.records import Bounce, BounceReason, Kind
 
 from .ended import CLEANED_UP
 from .state import NOT_YET, Output, SecondState, Side
+from .writers import minted_ms
 
 SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
 
@@ -36,6 +37,8 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     _take_back(state, side, SPOKEN)
     if side.key[0] == Role.TARGET:
         state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
+        if minted_ms(side.opener) is not None:
+            state.tombstones.setdefault(side.key[1], side.key[1])
     state.remove(side)
 
 

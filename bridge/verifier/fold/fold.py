@@ -32,7 +32,7 @@ from konverse.schemas.wire.operations import (
     SetTimer,
     Withdraw,
 )
-from konverse.schemas.wire.records import FIRST, Envelope, Forwarded, Kind
+from konverse.schemas.wire.records import FIRST, NAMED, Envelope, Forwarded, Kind, Opened
 
 from .attempts import DECIDED, acquitted, careful, owner_changed
 from .batches import exclude, give_up
@@ -117,9 +117,11 @@ class SecondFold(SecondState):
             side = self._at(index, commit)
             if side is None:
                 continue
-            flags = FIRST if side.code == "SO" and side.numbering >= 0 else 0
+            first = side.code == "SO"
+            opened = Opened(side.opener) if first and side.numbering < 0 else None  # its session may send FIRST, too
+            flags = FIRST * first | NAMED * (opened is not None and side.key in self.named.living)
             side.talked = True
-            said = self.order, Kind.MESSAGE, *side.key, side.numbering, name, self.brief(body), None, None, flags
+            said = self.order, Kind.MESSAGE, *side.key, side.numbering, name, self.brief(body), opened, None, flags
             self.stage(side.peer_at, Output(*said))
             if side.numbering >= 0:
                 side.numbering += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from konverse.bridge.verifier.records import LogRecord, Record, origin_of
+from konverse.bridge.verifier.records import Key, LogRecord, Record, origin_of
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, Rejected, rejected_body
@@ -33,7 +33,19 @@ from .mailbox import decide, put
 from .moves import arrive, closed, follow, install
 from .state import AcceptedRecord, SecondState, Side
 from .timers import live_until, on_timer
-from .writers import close, goes_on, is_known, is_one_session, keep, may_come, notify, opened_by, tell_closed, untrusted
+from .writers import (
+    close,
+    goes_on,
+    is_handlers,
+    is_known,
+    is_one_session,
+    keep,
+    may_come,
+    notify,
+    opened_by,
+    tell_closed,
+    untrusted,
+)
 
 
 def ingest(state: SecondState, record: LogRecord) -> None:
@@ -169,11 +181,14 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
             told_of_loss(state, envelope)
         return verdict
     opener = opened_by(envelope)
-    if not may_come(state, opener):
+    at_home = is_handlers(envelope) and opener != envelope.writer
+    if not at_home and not may_come(state, opener):
         return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
-    if state.tombstones.get(envelope.conversation) == opener:
+    if state.tombstones.get(envelope.conversation) in {opener, envelope.conversation if at_home else opener}:
         del state.tombstones[envelope.conversation]
-        return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+        verdict = bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+        told_of_cleanup(state, envelope.conversation)
+        return verdict
     if key in state.named.over:
         state.tally["FIRST when over"] += 1
         verdict = bounce(state, envelope, record, BounceReason.ENDED, "over")
@@ -181,12 +196,28 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
         return verdict
     state.may_live(key, opener, envelope.writer)
     state.cleanups.cleaned.pop(envelope.conversation, None)
+    if state.tombstones.get(envelope.conversation) == envelope.conversation:
+        del state.tombstones[envelope.conversation]
     live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
     if envelope.flags & NAMED:
         state.named.living[key] = False
     if key in state.over:
         state.again.append((envelope.conversation, opener, begin.home))
+    if at_home and may_come(state, opener):
+        state.tombstones[envelope.conversation] = opener
+        state.tally["opened at home"] += 1
     return None
+
+
+def _opened_again(state: SecondState, envelope: Envelope, key: Key) -> None:
+    """Note that another session has begun a living target, or that the FIRST of its own session has come."""
+    opener = opened_by(envelope)
+    if opener != state.living[key].opener:
+        if key in state.named.living:
+            state.named.living[key] = True
+    elif not is_handlers(envelope) and state.tombstones.get(envelope.conversation) == opener:
+        del state.tombstones[envelope.conversation]
+        state.tally["opened at home first"] += 1
 
 
 def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -196,8 +227,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         refused = stray(state, envelope) if role is Role.INITIATOR else _open(state, envelope, record)
         if refused:
             return refused
-    elif envelope.flags & FIRST and key in state.named.living and opened_by(envelope) != state.living[key].opener:
-        state.named.living[key] = True
+    elif envelope.flags & FIRST:
+        _opened_again(state, envelope, key)
     side = state.living[key]
     if side.ended:
         if envelope.flags & FIRST and key in state.named.over:
@@ -213,7 +244,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             state.problem(
                 f"I20: {envelope.conversation.hex()} goes on at {record.offset}, behind a FIN of the same writer"
             )
-        return bounce(state, envelope, record, BounceReason.FINISHED)
+        return bounce(state, envelope, record, BounceReason.FINISHED, side=side)
     if misses(state, side, envelope, record):
         return bounce(state, envelope, record, BounceReason.ENDED)
     if _goes_on_from_elsewhere(side, envelope):

@@ -10,7 +10,7 @@ from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRI
 from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
 
-from .state import Output, SecondState
+from .state import Output, SecondState, Side
 
 UNANSWERED: Final = -128
 """Mark of a writer whose records are not accepted and have named no home."""
@@ -130,6 +130,19 @@ def opened_by(envelope: Envelope) -> bytes:
     if isinstance(detail, Opened):
         return detail.opener
     return envelope.suffix.origin or envelope.writer
+
+
+def is_handlers(envelope: Envelope) -> bool:
+    """Whether an owner wrote an initiator's record by itself, because a handler or an operator asked for it."""
+    owner = minted_ms(envelope.writer) is None and envelope.role == Role.INITIATOR
+    return owner and envelope.suffix.origin is None
+
+
+def spoken_for(envelope: Envelope, side: Side | None) -> bytes | None:
+    """The session to whose conversation a handler's message belongs; None for other messages and conversations."""
+    detail = envelope.suffix.detail
+    opener = detail.opener if isinstance(detail, Opened) else side.opener if side is not None else b""
+    return opener if opener and is_handlers(envelope) and minted_ms(opener) is not None else None
 
 
 def tell_closed(state: SecondState, envelope: Envelope) -> None:

@@ -55,11 +55,11 @@ def begin(work: Work, message: Message) -> None:
 
 
 def speak_first(work: Work) -> None:
-    """Send the first message on a dialog of the group that a handler has begun."""
+    """Send on a dialog of the group before its target has answered: the first message, if a handler has begun it."""
     silent = [
         dialog
         for dialog in work.at.conversations
-        if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND and dialog.sent != NO_SEQUENCE
+        if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND
     ]
     if not silent or not work.world.choices.chance(300):
         return
@@ -67,4 +67,4 @@ def speak_first(work: Work) -> None:
     assert work.at.find(dialog.id) is dialog
     if dialog not in (*work.ended, *work.finished):
         work.reply(dialog, "r", b"%d:first %d" % (work.nonce, len(work.replies)))
-        work.world.sometimes.happened("handler spoke first")
+        work.world.sometimes.happened("handler spoke first", dialog.sent != NO_SEQUENCE)

@@ -208,6 +208,8 @@ PATHS: Final = {
     "begun by a handler": "a handler began a dialog, and its commit counts",
     "begun in a group": "in a conversation group with others",
     "begun in a target's group": "and that of a target",
+    "opened at home": "a handler sent on a dialog before the session that had begun it",
+    "opened at home first": "and the session's own first message came afterwards",
     "handler spoke first": "the first message on a dialog that another handler had begun",
     "rejected": "a receiver rejected a message, and the conversation failed on both sides",
     "rejected at once": "and it was the first one of the conversation: its target never saw anything",

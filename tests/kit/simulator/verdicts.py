@@ -9,7 +9,7 @@ from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.records import FIRST, BounceId, Envelope, Kind
+from konverse.schemas.wire.records import FIRST, BounceId, Envelope, Kind, Opened
 
 from .adopting import check_adopted
 from .moves import lives, verdict_of, whole
@@ -108,15 +108,20 @@ def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
 
 
 def _first_once(world: World, references: References) -> Iterator[str]:
-    """Check that FIRST of a conversation has one writer and counter: the session's, or those of home for it."""
-    seen: dict[bytes, tuple[bytes, int]] = {}
+    """Check that FIRST of a conversation has one writer and counter: the session's, or those of home for it.
+
+    Home sends another one for a handler, once, since it does not know what the session has sent.
+    """
+    owners, seen = {one.writer for one in references.values()}, dict[tuple[bytes, bool], tuple[bytes, int]]()
     for place in world.places:
         for envelope in _messages(world, place.address):
             name = (envelope.writer, envelope.counter)
             if envelope.conversation in world.history.begun_again:
                 continue
             heard = references[place.address].verdicts.get(name, CLOSED[0]) not in CLOSED
-            if heard and envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
+            by_home = envelope.writer in owners and envelope.suffix.origin is None
+            key = envelope.conversation, by_home and isinstance(envelope.suffix.detail, Opened)
+            if heard and envelope.flags & FIRST and seen.setdefault(key, name) != name:
                 yield f"I9: {envelope.conversation.hex()} has two records with FIRST"
 
 

@@ -64,7 +64,7 @@ def test_a_write_without_earlier_failures_is_not_reported(caplog: pytest.LogCapt
     ("url", "shown"),
     [
         ("redis://host:6379/0", "redis://host:6379/0"),
-        ("redis://user@host:6379/0", "redis://user@host:6379/0"),
+        ("redis://secret@host:6379/0", "redis://***@host:6379/0"),
         ("redis://:pw@host", "redis://:***@host"),
         ("rediss://user:pw@host/0?a=b", "rediss://user:***@host/0?a=***"),
         ("redis://user:p@w/x:y@host/0", "redis://user:***@host/0"),

@@ -106,12 +106,13 @@ def test_a_control_record_behind_many_messages_has_the_next_counter(pair: Pair) 
 
 def test_a_home_does_not_number_its_messages_on_a_session_dialog(pair: Pair) -> None:
     conversation = pair.begin()
-    pair.home.send(pair.initiator(conversation), b"from home")
-    (sent,) = pair.home.deliver(pair.target)
-    assert (sent.envelope.sequence, sent.envelope.flags) == (NO_SEQUENCE, 0)
+    pair.home.send(pair.initiator(conversation), b"from home", b"and more")
+    first, more = pair.home.deliver(pair.target)
+    assert (first.envelope.sequence, first.envelope.flags) == (NO_SEQUENCE, FIRST), "home cannot know of the session's"
+    assert (more.envelope.sequence, more.envelope.flags) == (NO_SEQUENCE, 0)
     assert pair.initiator(conversation).sent == NO_SEQUENCE
     assert pair.initiator(conversation).state is State.CONVERSING
-    assert pair.receiver(conversation).received == 2
+    assert pair.receiver(conversation).received == 3
 
 
 def test_one_counter_runs_through_all_conversations_with_one_destination(pair: Pair) -> None:
