@@ -18,7 +18,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.errors import StackError
-from konverse.schemas.identifiers import escape, transmission_topic
+from konverse.schemas.identifiers import escape
 from tests.kit.cpu_report import pytest_runtest_makereport, pytest_runtest_setup, pytest_terminal_summary
 from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
 
@@ -118,30 +118,32 @@ def own_stack(new_stack: NewStack) -> LocalStack:
 
 
 @pytest.fixture
-def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A unique database name. Its topics are deleted afterwards, because a small broker holds about a thousand."""
+def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A unique database name, in an instance of that name for this process and those that it starts.
+
+    In an instance for all tests each `connect` would read what all tests before have created. Tests with a Spark
+    session share the default instance, because Spark's processes have the environment that it was started with.
+    The topics are deleted afterwards, because a small broker holds about a thousand.
+    """
     servers: Servers | None = request.getfixturevalue("servers") if "servers" in request.fixturenames else None
     name = f"t{uuid.uuid4().hex[:12]}"
+    if "spark" not in request.path.parts and "spark" not in request.fixturenames:
+        monkeypatch.setenv("KONVERSE_INSTANCE", name)
     yield name
     if servers is None:
         return
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     with suppress(KafkaException):
-        names = [topic for topic in admin.list_topics(timeout=10).topics if f".{escape(name)}." in topic]
+        names = [topic for topic in admin.list_topics(timeout=10).topics if f".{escape(name)}." in f".{topic}"]
         for deleted in (admin.delete_topics(names) if names else {}).values():
             with suppress(KafkaException):
                 deleted.result(10)
 
 
 @pytest.fixture
-def instance(servers: Servers, database: str) -> Iterator[str]:
-    """An instance of the test's own, with its own transmission queue."""
-    yield database
-    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    with suppress(KafkaException):
-        topic = transmission_topic(database)
-        if names := [name for name in admin.list_topics(timeout=10).topics if name.startswith(topic)]:
-            admin.delete_topics(names)
+def instance(database: str) -> str:
+    """The instance of the test's own, with its own transmission queue."""
+    return database
 
 
 def _folder_of_all_workers(factory: pytest.TempPathFactory) -> Path | None:

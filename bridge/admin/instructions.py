@@ -24,7 +24,7 @@ from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.follower import Follower, partitions_of
+from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
 from konverse.bridge.reader.operations import first_of, meant, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
@@ -128,13 +128,20 @@ class Instructions:
     ) -> list[tuple[Queue, Follower, Endpoint]]:
         """The partitions and endpoints of a conversation's sides, in the states that `state_of` returns."""
         found: list[tuple[Queue, Follower, Endpoint]] = []
+        unread: list[Exception] = []
         for each, partition in self.partitions(queue):
             with ExitStack() as unneeded:
                 following = unneeded.enter_context(Follower(self._kafka, each, partition))
-                sides = [side.get(conversation.bytes) for side in state_of(following).sides]
+                try:
+                    sides = [side.get(conversation.bytes) for side in state_of(following).sides]
+                except UNREADABLE as error:
+                    unread.append(error)
+                    continue
                 found += [(each, following, one) for one in sides if one is not None]
                 if any(sides):
                     exits.push(unneeded.pop_all())
+        if unread and not found:
+            raise unread[0]
         return found
 
     def database_of(self, queue: Queue) -> str:
@@ -167,16 +174,20 @@ class Instructions:
         """Apply an action to all conversations for which `meant` holds, partition by partition; returns their number.
 
         `elsewhere`: further partitions, of other databases. Writes at most as many instructions at a time as a listener
-        keeps.
+        keeps. Raises PartitionHalted or TopicMismatch for a partition that cannot be read, after the others were done,
+        if nothing was found there, or for FAIL.
         """
         self._check_open()
         deadline, found = time.monotonic() + timeout_s, set[bytes]()
+        unread: list[Exception] = []
         for each, partition in (*self.partitions(queue), *elsewhere):
             database = self.database_of(each)
             with Follower(self._kafka, each, partition) as following:
-                ahead = self.foreseen(
-                    following, own=database == self._database
-                )  # a handler may hold sides that are not in the journal yet
+                try:  # ahead: a handler may hold sides that are not in the journal yet
+                    ahead = self.foreseen(following, own=database == self._database)
+                except UNREADABLE as error:
+                    unread.append(error)
+                    continue
                 present = {(one.role, one.conversation): one for one in (*ahead.live(), *following.catch_up().live())}
                 sides = [one for one in present.values() if meant(one)]
                 found.update(one.conversation for one in sides)
@@ -188,6 +199,10 @@ class Instructions:
                     offsets = self.write(*said)
                     _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
                     self._done(said, offsets)
+        if unread and (action is Action.FAIL or not found):  # FAIL concerns all conversations, those there, too
+            raise unread[0]
+        for problem in unread:
+            log.warning("a partition was not searched: %s", problem)
         return len(found)
 
     def not_found(self, conversation: UUID) -> DialogNotFound:

@@ -19,7 +19,7 @@ from konverse.dialog.owner.recovery import Recovery
 from konverse.dialog.rules.accepted_loss import AcceptedLoss
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import KafkaUnavailable, PartitionHalted, TopicMismatch
 from konverse.schemas.identifiers import Address, LogIdentity
 from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 from konverse.schemas.wire.journal import Commit
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from konverse.dialog.state.partition import AdmissionPolicy
 
 CATCH_UP_S: Final = 30.0
+
+UNREADABLE: Final = (PartitionHalted, TopicMismatch)
+"""Errors of `Follower.catch_up` that concern one queue: a search goes on in the others."""
 
 
 class Ahead(NamedTuple):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.open_transactions import stalled
-from konverse.bridge.owner.follower import Follower, partitions_of
+from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
 from konverse.dialog.queries.standing import standing
 from konverse.dialog.rules.loss import describe_loss
 from konverse.dialog.state.endpoint import Endpoint
@@ -22,6 +23,8 @@ from konverse.schemas.errors import DialogNotFound
 from konverse.schemas.identifiers import Address, Role
 
 from .reading_state import ReadingState, describe_forged, describe_stuck, reading_of
+
+log: Final = logging.getLogger("konverse.operator")
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,22 @@ def explain(kafka: Kafka, catalog: Catalog, conversation: UUID) -> Iterator[list
     """Look for a conversation in every partition of the database, and for its other side in other databases.
 
     Yields a list per partition of the database, to show progress: empty ones, and all sides with the last. Raises
-    DialogNotFound when no partition of the database has the conversation.
+    DialogNotFound when no partition of the database has the conversation; PartitionHalted or TopicMismatch if it is
+    found nowhere and a partition cannot be read.
     """
     search = _Search(kafka, catalog, conversation)
     places = [*partitions_of(catalog.all(Queue))]
     for looked_at, (queue, partition) in enumerate(places, 1):
-        search.look(catalog.database, queue, partition)
+        try:
+            search.look(catalog.database, queue, partition)
+        except UNREADABLE as error:
+            search.unreadable.append(error)
         if looked_at < len(places):
             yield []
+    for problem in search.unreadable:
+        if not search.found:
+            raise problem
+        log.warning("a partition was not searched: %s", problem)
     if not search.found:
         raise DialogNotFound(
             f"no queue of database {catalog.database!r} has conversation {conversation}: it is over on both sides, or "
@@ -83,6 +94,8 @@ class _Search:
         self.found: list[_Side] = []
         self.unseen = 0
         """Number of offsets that no owner has ingested."""
+        self.unreadable: list[Exception] = []
+        """Errors of partitions whose logs cannot be read."""
         self.unread: dict[str, None] = {}
         """Queues with such offsets and without a reader."""
 

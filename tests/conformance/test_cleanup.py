@@ -13,7 +13,7 @@ from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.verifier.check import Finding
 from konverse.dialog.transaction.transaction import Transaction
-from konverse.schemas.errors import DialogNotFound, InvalidState
+from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from konverse.schemas.wire.envelope import HEADER, decode
@@ -135,17 +135,19 @@ def test_121_a_later_message_of_the_initiator_gives_it_error_8462(broker: Broker
 
 
 def test_121_a_later_message_of_the_target_gives_it_error_8462(broker: Broker) -> None:
-    dialog = sent(broker, b"0")
-
-    def reply(transaction: Transaction) -> None:
-        list(transaction)
-        transaction.send(transaction.dialog, RECEIPT, b"receipt")
-
-    handle(broker, "Orders", reply)
-    cleaned(broker, "Shop")
-    dialog.send(ORDER, b"1")
-    dialog.flush()
-    handle(broker, "Orders", reply)
+    """And 52: the process that began the dialog sends nothing more on it."""
+    dialog = sent(broker, b"0", b"1")
+    with broker.reader("Orders", max_messages=1) as orders:
+        for number in range(2):
+            with next(iter(orders)) as transaction:
+                assert [message.body for message in transaction] == [b"%d" % number]
+                transaction.send(transaction.dialog, RECEIPT, b"receipt")
+            orders.settle()
+            if not number:
+                cleaned(broker, "Shop")
+    with pytest.raises(ConversationEnded) as refused:
+        dialog.send(ORDER, b"2")
+    assert refused.value.number == 8429
     with broker.reader("Shop") as shop, pumped(shop):
         (error,) = receive(broker, "Orders", 1)
     assert (error.type, read_error(error.body)[0]) == (ERROR, -8462)
