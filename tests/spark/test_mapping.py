@@ -21,7 +21,7 @@ from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings, SteppedDown
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.system_messages import read_error
-from konverse.spark import map_arrow, process
+from konverse.spark import map_arrow, process, route, route_arrow
 from konverse.spark.read.ledger import conversations
 from konverse.spark.receive.answers import Done, read
 from konverse.spark.receive.mapping import Answerer, Batches, QueueSource
@@ -320,3 +320,14 @@ def test_answers_that_say_nothing_of_these_messages_are_refused(answer: dict[str
         read(table.rename_columns(["body" if name == "two" else name for name in answer]), first=7, count=2)
     with pytest.raises(InvalidSettings, match="must return an Arrow batch or table, not list"):
         read([answer], first=7, count=2)
+
+
+@pytest.mark.parametrize("given", ["orders", None, 5], ids=repr)
+def test_what_cannot_be_called_is_refused_before_anything_is_received(given: Any, place: dict[str, Any]) -> None:
+    """In a task it would fail for each conversation, which would then be suspended."""
+    spark: Any = None
+    for call in (map_arrow, process, route_arrow):
+        with pytest.raises(InvalidSettings, match=f"takes a function, not {given!r}"):
+            call(spark, "Orders", given, **place)
+    with pytest.raises(InvalidSettings, match=r"takes a function, not 5"):
+        route(spark, "Orders", 5, **place)  # type: ignore[arg-type]

@@ -381,3 +381,11 @@ def test_the_begin_of_a_conversation_is_read(new_log: NewLog) -> None:
 def test_rows_of_a_micro_batch_mean_nothing_to_a_batch(new_log: NewLog) -> None:
     with pytest.raises(InvalidSettings, match="'maxRows' is for streams; remove it, and use `limit`"):
         reader(new_log(), JUDGED, include="all", maxRows="3")
+
+
+def test_a_schema_without_columns_and_groups_of_a_bare_topic_are_refused_in_the_driver() -> None:
+    options = {"bootstrap": "127.0.0.1:1", "topic": "orders"}
+    with pytest.raises(InvalidSettings, match=r"the schema has no column; name some of conversation"):
+        MessagesReader(parse(options), StructType([]))
+    with pytest.raises(InvalidSettings, match=r"column 'conversation_group' needs a queue"):
+        MessagesReader(parse(options), StructType([StructField("conversation_group", BinaryType())]))

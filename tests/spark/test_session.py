@@ -10,6 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import TimestampType
 
 from konverse.spark.daemon import forget_archives
 from konverse.spark.session import DISCOVERED, make_discoverable
@@ -58,3 +59,19 @@ def test_workers_do_not_read_the_directories_of_archives_anew(monkeypatch: pytes
     forget_archives()
     assert [path for path in sys.path_importer_cache if path.endswith((".jar", ".zip"))] == []
     assert find_spec("konverse_archived") is not None, "what is in one is found all the same"
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(300)
+def test_a_session_whose_timestamps_have_no_zone_reads_timestamps_with_one(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        for mode in ("messages", "journal", "conversations"):
+            options = {"bootstrap": "127.0.0.1:1", "database": "d", "queue": "q", "mode": mode}
+            schema = spark.read.format("konverse").options(**options).load().schema
+            found = [field.dataType for field in schema.fields if "time" in field.name]
+            assert found
+            assert set(found) == {TimestampType()}, mode
+    finally:
+        spark.conf.unset("spark.sql.timestampType")

@@ -67,7 +67,7 @@ def test_a_write_whose_outcome_is_unknown_says_how_to_repeat_it_and_is_then_rece
         with pytest.raises(OutcomeUnknown, match=r"is unknown after 1 s: no process has decided it") as caught:
             writer.commit([written])
         monkeypatch.undo()
-        named = re.search(r"give 'query' = '(\w+)' and 'batch' = '(\d+)'", str(caught.value))
+        named = re.search(r"give 'query' = '(id:\w+)' and 'batch' = '(\d+)'", str(caught.value))
         assert named is not None
         query, batch = named.groups()
         run(batch_writer(own_stack.bootstrap, "unknown", query=query, batch=batch), numbered("again"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 
@@ -17,6 +19,7 @@ from konverse.bridge.kafka.topics import topics_of
 from konverse.dialog.batch import driver as batch_driver
 from konverse.dialog.batch import task as batch_task
 from konverse.schemas.errors import (
+    BadInput,
     InvalidSettings,
     KafkaUnavailable,
     OutcomeUnknown,
@@ -32,7 +35,7 @@ from konverse.spark.write.delivery import Delivery
 from konverse.spark.write.sink import Written
 from tests.kit.builders import address_of
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER_SERVICE, drain, queue_of, receive
+from tests.kit.shop import ORDER, ORDER_SERVICE, drain, queue_of, receive
 from tests.kit.topics import create, delete
 from tests.spark.executions import (
     POINTS,
@@ -137,7 +140,7 @@ def test_a_batch_of_a_stream_counts_once_for_each_checkpoint(
     run(batch_writer(servers.bootstrap, database, **given), numbered("second", 10), stream=second)
     run(batch_writer(servers.bootstrap, database, **given), numbered("again", 10), stream=second)
     (said,) = [record for record in caplog.records if "was written before" in record.message]
-    assert (said.levelname, said.args) == ("INFO", (0, query))
+    assert (said.levelname, said.args) == ("WARNING", (0, query))
     got = [body for bodies in by_conversation(receive(shop, "Orders", 40)).values() for body in bodies]
     wanted = [body for text in ("by hand", "first", "later", "second") for _, body in numbered(text, 10)]
     assert sorted(got) == sorted(wanted)
@@ -167,14 +170,14 @@ def test_an_undetermined_batch_decision_raises_an_error_that_explains_how_to_rep
     writer = batch_writer(servers.bootstrap, database, query="q", batch="4")
     written = execute(writer, FEW)
     query = written.report.task.query
-    words = rf"batch 4 .* \(silence\)\. .* 'query' = '{query.hex()}' and 'batch' = '4'"
+    words = rf"batch 4 .* \(silence\)\. .* 'query' = 'id:{query.hex()}' and 'batch' = '4'"
     with (
         BatchDecision(kafka_of(writer._settings), written.plan, query) as deciding,
         patch.object(deciding._following, "catch_up", side_effect=KafkaUnavailable("silence")),
         pytest.raises(OutcomeUnknown, match=words),
     ):
         deciding.decide(4, [written.report], timeout_s=0.1)
-    run(batch_writer(servers.bootstrap, database, query=query.hex(), batch="4"), FEW)
+    run(batch_writer(servers.bootstrap, database, query=f"id:{query.hex()}", batch="4"), FEW)
     check_received(shop, FEW)
 
 
@@ -215,8 +218,64 @@ def test_a_driver_that_was_stopped_decides_nothing_when_its_successor_is_far_ahe
         wanted.append(numbered(f"batch {batch}", 100))
         writer = stream_writer(servers.bootstrap, database, checkpoint)
         writer.commit([execute(writer, wanted[-1], Context(0, "q", batch))], batch)
-    stopped.commit([late], 1)
+    with pytest.raises(InvalidSettings, match=r"has written micro-batch 2, and its checkpoint .* is at 1: it was"):
+        stopped.commit([late], 1)
     check_received(shop, *wanted)
+
+
+def test_one_query_id_names_the_same_query_in_all_databases_and_a_name_another_one_in_each(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    """A UUID is a name like any other."""
+    names = ["q", "5c9e9a44-5f4b-4f0e-9c53-0a3f2a7f6f11", "5c9e9a445f4b4f0e9c530a3f2a7f6f11"]
+    known = [
+        batch_writer(servers.bootstrap, database, query=name, batch="0", **more)._query
+        for name in names
+        for more in ({}, {"to_services": ORDER_SERVICE})
+    ]
+    assert len({*known}) == 2 * len(names)
+    given = {"query": f"id:{known[0].hex()}", "batch": "0"}
+    assert batch_writer(servers.bootstrap, database, **given)._query == known[0]
+    with pytest.raises(InvalidSettings, match="option 'query' is 'id:mine': after 'id:' come the 32 digits"):
+        batch_writer(servers.bootstrap, database, query="id:mine", batch="0")
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "fault"),
+    [
+        ("message_type", 1, rb"b'//sales/Order\xff' is not UTF-8"),
+        ("to_service", 2, rb"b'\xc3' is not UTF-8"),
+        ("headers", 1, rb"the key b'\xfe' of a header is not UTF-8"),
+    ],
+)
+def test_names_that_are_not_utf8_are_refused_with_row_and_column(
+    shop: Broker, database: str, column: str, row: int, fault: bytes
+) -> None:
+    """Spark keeps any bytes in a string, as those of `CAST(value AS STRING)`."""
+    header = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+    columns = {
+        "key": pa.array([b"k"] * 3),
+        "to_service": pa.array([ORDER_SERVICE.encode()] * 3),
+        "message_type": pa.array([ORDER.encode()] * 3),
+        "body": pa.array([b"body"] * 3),
+        "headers": pa.array([None] * 3, header),
+    }
+    bad = {"message_type": b"//sales/Order\xff", "to_service": b"\xc3"}
+    values: list[object] = columns[column].to_pylist()
+    values[row] = bad.get(column, [{"key": b"\xfe", "value": b""}])
+    columns[column] = pa.array(values, columns[column].type)
+    text = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    made = pa.RecordBatch.from_pydict(
+        {
+            name: made.view(text) if name == "headers" else made.view(pa.string()) if name != "body" else made
+            for name, made in columns.items()
+        }
+    )
+    writer = batch_writer(shop.settings.bootstrap, database)
+    with patch.object(sink, "TaskContext") as contexts:
+        contexts.get.return_value = Context(0)
+        with pytest.raises(BadInput, match=f"row {row}.*{column}.*{re.escape(fault.decode())}"):
+            writer.write(iter([made]))
 
 
 def test_a_write_that_failed_leaves_no_rows_that_wait(servers: Servers, shop: Broker, database: str) -> None:
