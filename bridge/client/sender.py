@@ -258,17 +258,14 @@ class Sender:
     def _wait_for_arrival(
         self, arrived: Callable[[], bool], deadline: float, timeout_s: float, dialog: SessionDialog | None
     ) -> None:
-        """Wait without pausing other threads' sends: the awaited outputs do not pass through this producer."""
-        with self._producer.changed:
-            self._awaited += 1
-            self.awaits_arrival.set()
-            try:
-                while not (self._producer.closed or self.session.over or arrived()) and time.monotonic() < deadline:
-                    self._producer.changed.wait(POLL_S)
-            finally:
-                self._awaited -= 1
-                if not self._awaited:
-                    self.awaits_arrival.clear()
+        """Wait without pausing other threads' sends: the awaited outputs do not pass through this producer.
+
+        Kafka is asked early about the topics, because outputs to one that is gone never arrive.
+        """
+        for until in (min(deadline, time.monotonic() + SILENT_S), deadline):
+            self._wait_while(lambda: not (self._producer.closed or self.session.over or arrived()), until)
+            if until < deadline and not arrived():
+                self._check_destinations(dialog)
         self.session.check_over()
         if arrived():
             return
@@ -276,6 +273,18 @@ class Sender:
             raise BrokerClosed("the broker was closed while this call waited")
         self._check_destinations(dialog)
         raise not_arrived(timeout_s, self._token(dialog))
+
+    def _wait_while(self, waits: Callable[[], bool], deadline: float) -> None:
+        with self._producer.changed:
+            self._awaited += 1
+            self.awaits_arrival.set()
+            try:
+                while waits() and time.monotonic() < deadline:
+                    self._producer.changed.wait(POLL_S)
+            finally:
+                self._awaited -= 1
+                if not self._awaited:
+                    self.awaits_arrival.clear()
 
     def _wait_until(
         self, reached: Callable[[], bool], what: str | None, timeout_s: float | None, dialog: SessionDialog | None

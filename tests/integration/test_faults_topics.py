@@ -104,7 +104,7 @@ def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(
 def test_topics_that_an_administrator_made_before_are_used_when_they_fit(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:
-    topic = data_topic("konverse", database, "Orders")
+    topic = data_topic(database, database, "Orders")
     for name, config in (
         (topic, DATA_CONFIG),
         (journal_topic(topic), {**JOURNAL_CONFIG, "max.message.bytes": "10485760"}),
@@ -120,7 +120,7 @@ def test_topics_that_an_administrator_made_before_are_used_when_they_fit(
 def test_a_queue_is_not_put_on_topics_with_another_number_of_partitions(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:
-    create(admin, data_topic("konverse", database, "Orders"), 3, DATA_CONFIG)
+    create(admin, data_topic(database, database, "Orders"), 3, DATA_CONFIG)
     with (
         connected(servers.bootstrap, database) as broker,
         pytest.raises(TopicMismatch, match="has 3 partitions, not 2; partitions are fixed when a queue is created"),

@@ -132,7 +132,8 @@ def test_a_changed_topic_is_named_with_its_remedy(servers: Servers, database: st
             set_config(admin, topic_of(broker), "retention.ms", "3600000")
             (line, *_) = worker.wait_for("retention.ms=3600000")
             assert line["level"] == "ERROR"
-            said = line["message"].replace(database, "sales").replace(servers.bootstrap, "localhost:9092")
+            said = line["message"].replace(f"{database}.{database}", "konverse.sales")
+            said = said.replace(servers.bootstrap, "localhost:9092")
             assert said in " ".join(TEXT.split())
             with Run(servers, database, tmp_path) as another:
                 assert another.wait() == 7

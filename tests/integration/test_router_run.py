@@ -93,7 +93,7 @@ def test_a_process_that_begins_takes_out_the_figures_of_gone_ones_that_are_too_m
     ):
         open_shop(broker)
         router = broker.router(ORDER_SERVICE)(lambda _: None)
-        key = router_key(catalog_topic("konverse"), database, ORDER_SERVICE)
+        key = router_key(catalog_topic(database), database, ORDER_SERVICE)
         counts = {"targets": {}, **dict.fromkeys((one.name for one in fields(Routed) if one.name != "targets"), 1)}
         for process, at_ms in (("three", 3), ("one", 1), ("two", 2)):
             redis.hset(key, process, json.dumps({"at_ms": at_ms, **counts, "last_errors": []}))
