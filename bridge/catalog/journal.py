@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import Message, Producer, TopicPartition
 
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka, LogTruncated, connect_producer, discard
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.kafka.open_transactions import check_readable
+from konverse.bridge.kafka.open_transactions import check_readable, log_ends
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
 from konverse.bridge.runtime.log_throttle import LogThrottle
@@ -140,13 +140,18 @@ class CatalogLog:
 
     def _open(self) -> LogReader:
         if self._reader is None:
-            left = self._topics.journals_without(self._topic, self._instance)
+            journals = self._topics.journals_without(self._topic, self._instance)
+            left = [name for name in journals if self._was_used(name)]  # an administrator may have made others
             if left:
                 raise self._lost(f"does not exist although topics of its queues do, such as {left[0]}: it was deleted")
             self._topics.ensure(self._topic, 1, JOURNAL_CONFIG, may_grow=True)
             self.topic_id = self._topics.topic_id(self._topic)
             self._reader = LogReader(self._kafka)
         return self._reader
+
+    def _was_used(self, journal: str) -> bool:
+        places = [TopicPartition(journal, number) for number in range(self._topics.partitions(journal) or 0)]
+        return any(log_ends(self._kafka, places, "DESCRIBE").values())
 
     def _check(self) -> None:
         """Raise TopicMismatch for a setting that would lose the catalog. Warn once of extra partitions."""

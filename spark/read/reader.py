@@ -83,6 +83,8 @@ class MessagesReader(RangesReader):
 
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
+        if not schema.fields:
+            raise InvalidSettings(f"the schema has no column; name some of {', '.join(COLUMNS)}")
         self._schema = arrow_schema(schema)
         check_groups(settings, self._schema)
 
@@ -192,8 +194,6 @@ def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMN
 
     Columns are found in any case, and keep the spelling of the Spark schema.
     """
-    if not schema.fields:
-        raise InvalidSettings(f"the schema has no column; name some of {', '.join(columns)}")
     fields = []
     for field in schema.fields:
         column = columns.get(field.name.lower())

@@ -110,6 +110,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
             "option 'from_service' is missing; give it the service in whose name the rows are sent: answers come to "
             f"its queue. {TABLES_HAVE_NONE}"
         )
+    query_id(given.get("query", ""))  # refuses a wrong id
     return WriteSettings(
         bootstrap=bootstrap_servers(given.get("bootstrap")),
         database=given.get("database", DEFAULT_DATABASE),

@@ -317,7 +317,7 @@ def test_records_that_were_deleted_meanwhile_are_an_error(new_log: NewLog, serve
     log.fill(messages(Scribe("writer"), 6))
     planned = ranges(reader(log))[0]
     truncate(servers.bootstrap, log.topic, 4)
-    with pytest.raises(TopicMismatch, match=r"were deleted while they were read .* run the query again"):
+    with pytest.raises(TopicMismatch, match=r"were deleted while they were read .* load the frame again"):
         list(reader(log).read(planned))
 
 
