@@ -37,8 +37,8 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     _take_back(state, side, SPOKEN)
     if side.key[0] == Role.TARGET:
         state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
-        if minted_ms(side.opener) is not None:
-            state.tombstones.setdefault(side.key[1], side.key[1])
+        if minted_ms(side.opener) is not None and side.key[1] not in state.tombstones:
+            state.refuse_first(side.key[1], side.key[1])
     state.remove(side)
 
 

@@ -204,7 +204,7 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
     if key in state.over:
         state.again.append((envelope.conversation, opener, begin.home))
     if at_home and may_come(state, opener):
-        state.tombstones[envelope.conversation] = opener
+        state.refuse_first(envelope.conversation, opener)
         state.tally["opened at home"] += 1
     return None
 
@@ -319,7 +319,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
             if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
                 return
             if may_come(state, detail.opener):
-                state.tombstones[envelope.conversation] = detail.opener
+                state.refuse_first(envelope.conversation, detail.opener)
             answer_end(state, envelope, detail)
         elif envelope.sequence >= 0:
             stray(state, envelope)

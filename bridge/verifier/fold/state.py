@@ -16,7 +16,7 @@ from konverse.bridge.verifier.records import Key, LogRecord
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
-from konverse.schemas.limits import QUERY_ENTRIES_MAX
+from konverse.schemas.limits import QUERY_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
 from konverse.schemas.wire.batches import Batch
 from konverse.schemas.wire.records import (
@@ -386,6 +386,12 @@ class SecondState:
         last, lived = self.over.get(key, (b"", False))
         if last == opener and not (lived and said_by == opener):
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
+
+    def refuse_first(self, conversation: bytes, opener: bytes) -> None:
+        """Refuse the FIRST of this opener, once. The oldest entry goes when there are too many."""
+        if len(self.tombstones) >= TOMBSTONES_MAX:
+            del self.tombstones[next(iter(self.tombstones))]
+        self.tombstones[conversation] = opener
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
         """Begin a side."""
