@@ -95,7 +95,22 @@ def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> 
 def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
     """Fail a conversation on both sides: each gets an Error; messages accepted before can still be received."""
     push_end(state, endpoint, body)
+    expect_first_of_home(state, endpoint)
     peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
+
+
+def expect_first_of_home(state: Partition, endpoint: Endpoint) -> None:
+    """Let a target that ends by itself refuse the FIRST that its home may still send (M289)."""
+    if endpoint.role is not Role.TARGET or endpoint.conversation in state.tombstones:
+        return
+    if time_of_writer(endpoint.opener) is not None:  # else home has sent its only FIRST
+        state.remember_tombstone(endpoint.conversation, endpoint.conversation)
+
+
+def forget_first_of_home(state: Partition, conversation: bytes) -> None:
+    """Home has sent FIRST, or nothing more comes from it: drop what `expect_first_of_home` has remembered."""
+    if state.tombstones.get(conversation) == conversation:
+        del state.tombstones[conversation]
 
 
 def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -111,6 +126,8 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
         return
     if envelope.flags & REFUSED and endpoint.opener != detail.opener:
         return  # another writer opened it, and was not refused
+    if role is Role.TARGET:
+        forget_first_of_home(state, envelope.conversation)
     if envelope.kind is Kind.END and endpoint.committed in RECEIVING and follows_missed_replies(endpoint, envelope):
         record = (NO_PEER_BODY, record[1])
         failed = True
@@ -155,6 +172,8 @@ def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
         endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED)
         _put_error(state, endpoint, entry)
     else:
+        if endpoint.committed is not State.ERROR:
+            expect_first_of_home(state, endpoint)
         peer_ends(state, endpoint, entry, failed=True)
 
 
@@ -204,8 +223,7 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
     endpoint.stream.take_back(endpoint.role, endpoint.conversation)
     if endpoint.role is Role.TARGET:
         state.remember_cleaned(endpoint.conversation, endpoint.stream.address)
-        if time_of_writer(endpoint.opener) is not None and endpoint.conversation not in state.tombstones:
-            state.remember_tombstone(endpoint.conversation, endpoint.conversation)  # home may still send FIRST (M289)
+        expect_first_of_home(state, endpoint)
     state.named.end((endpoint.role, endpoint.conversation), How.CLEANED_UP, state.now_ms)
     endpoint.committed = State.CLOSED
     state.report_end(endpoint)

@@ -17,7 +17,7 @@ from konverse.schemas.wire.envelope import PREFIX_BYTES, shared
 from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope
 from konverse.schemas.wire.varint import LOW_MASK
 
-from .endings import end_endpoint, fail
+from .endings import end_endpoint, fail, forget_first_of_home
 from .groups import rank
 from .loss import misses
 from .replies import (
@@ -97,8 +97,7 @@ def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | No
         answer_cleaned(state, envelope.conversation)
         return None
     state.cleaned.pop(envelope.conversation, None)  # the id is in use again
-    if tombstone == envelope.conversation:
-        del state.tombstones[envelope.conversation]
+    forget_first_of_home(state, envelope.conversation)
     endpoint = _create_target(state, envelope, begin)
     if envelope.flags & NAMED:
         state.named.begin(key)
@@ -113,7 +112,9 @@ def _open_again(state: Partition, envelope: Envelope, endpoint: Endpoint) -> Non
     opener = opener_of(envelope)
     if opener != endpoint.opener:
         state.named.share((endpoint.role, envelope.conversation))
-    elif not is_opened_at_home(envelope) and state.tombstones.get(envelope.conversation) == opener:
+    elif is_opened_at_home(envelope):
+        forget_first_of_home(state, envelope.conversation)
+    elif state.tombstones.get(envelope.conversation) == opener:
         del state.tombstones[envelope.conversation]
 
 

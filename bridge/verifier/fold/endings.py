@@ -11,7 +11,6 @@ from konverse.schemas.wire.records import Bounce, BounceReason, Kind
 
 from .ended import CLEANED_UP
 from .state import NOT_YET, Output, SecondState, Side
-from .writers import minted_ms
 
 SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
 
@@ -37,8 +36,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     _take_back(state, side, SPOKEN)
     if side.key[0] == Role.TARGET:
         state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
-        if minted_ms(side.opener) is not None and side.key[1] not in state.tombstones:
-            state.refuse_first(side.key[1], side.key[1])
+        state.await_home(side)
     state.remove(side)
 
 

@@ -196,8 +196,7 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
         return verdict
     state.may_live(key, opener, envelope.writer)
     state.cleanups.cleaned.pop(envelope.conversation, None)
-    if state.tombstones.get(envelope.conversation) == envelope.conversation:
-        del state.tombstones[envelope.conversation]
+    state.heard_of_home(envelope.conversation)
     live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
     if envelope.flags & NAMED:
         state.named.living[key] = False
@@ -215,7 +214,9 @@ def _opened_again(state: SecondState, envelope: Envelope, key: Key) -> None:
     if opener != state.living[key].opener:
         if key in state.named.living:
             state.named.living[key] = True
-    elif not is_handlers(envelope) and state.tombstones.get(envelope.conversation) == opener:
+    elif is_handlers(envelope):
+        state.heard_of_home(envelope.conversation)
+    elif state.tombstones.get(envelope.conversation) == opener:
         del state.tombstones[envelope.conversation]
         state.tally["opened at home first"] += 1
 
@@ -326,6 +327,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         return
     if envelope.flags & REFUSED and side.opener != detail.opener:
         return
+    if role is Role.TARGET:
+        state.heard_of_home(envelope.conversation)
     open_still = not (side.ended or side.peer_ended or side.peer_failed)
     if envelope.kind is Kind.END and open_still and _goes_on_from_elsewhere(side, envelope):
         state.tally["END after missed replies"] += 1

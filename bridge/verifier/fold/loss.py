@@ -15,8 +15,8 @@ from konverse.schemas.wire.records import BounceReason, End, Envelope, Kind, Suf
 
 from .answers import bounce, refuse_begin
 from .moves import follow
-from .state import Output, SecondState, Side
-from .writers import minted_ms, reads_at
+from .state import Output, SecondState, Side, minted_ms
+from .writers import reads_at
 
 
 def hole_of(commit: Commit) -> Lost | None:

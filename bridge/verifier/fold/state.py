@@ -201,6 +201,12 @@ class Side:
         return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
 
 
+def minted_ms(writer: bytes) -> int | None:
+    """The time in a UUIDv7; None for any other id, such as an owner's."""
+    number = int.from_bytes(writer, "big")
+    return number >> 80 if number >> 76 & 15 == 7 and number >> 62 & 3 == 2 else None
+
+
 class SecondState:
     """Everything that a partition has ever accepted and decided, and the steps that several rules share."""
 
@@ -303,6 +309,7 @@ class SecondState:
 
     def fail(self, side: Side, offset: int, body: bytes) -> None:
         """Fail a conversation: both sides get an Error; messages accepted before can still be received."""
+        self.await_home(side)
         side.peer_failed = True
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
@@ -392,6 +399,16 @@ class SecondState:
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
+
+    def await_home(self, side: Side) -> None:
+        """Refuse the FIRST that home may still send to a target which ends by itself."""
+        if side.key[0] == Role.TARGET and minted_ms(side.opener) is not None and side.key[1] not in self.tombstones:
+            self.refuse_first(side.key[1], side.key[1])
+
+    def heard_of_home(self, conversation: bytes) -> None:
+        """No FIRST of home is awaited any more."""
+        if self.tombstones.get(conversation) == conversation:
+            del self.tombstones[conversation]
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
         """Begin a side."""

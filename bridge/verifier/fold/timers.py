@@ -96,6 +96,8 @@ def _expire(state: SecondState, side: Side, expires_ms: int) -> None:
         return
     state.tally["lifetime over after an end"] += side.peer_ended
     state.tally["lifetime over"] += 1
+    if not side.peer_ended:
+        state.await_home(side)
     side.peer_failed = True
     state.given_up.add(side.key[1])
     side.error = AcceptedRecord(state.ingested_to, ERROR, state.brief(LIFETIME_BODY), b"", -1, Kind.ERROR, expires_ms)

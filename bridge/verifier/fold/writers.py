@@ -10,16 +10,10 @@ from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRI
 from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
 
-from .state import Output, SecondState, Side
+from .state import Output, SecondState, Side, minted_ms
 
 UNANSWERED: Final = -128
 """Mark of a writer whose records are not accepted and have named no home."""
-
-
-def minted_ms(writer: bytes) -> int | None:
-    """The time in a UUIDv7; None for any other id, such as an owner's."""
-    number = int.from_bytes(writer, "big")
-    return number >> 80 if number >> 76 & 15 == 7 and number >> 62 & 3 == 2 else None
 
 
 def is_known(state: SecondState, writer: bytes) -> bool:

@@ -375,8 +375,9 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
                     if (int(role), conversation) in reference.living:
                         yield f"L1: {conversation.hex()} still has its {role.name} at {address}"
                 heard = session.session.writer in reference.closed  # its CLOSE_WRITER has arrived
-                cleaned = (int(Role.TARGET), conversation) in reference.cleanups.cut_off  # home may still send FIRST
-                if reference.tombstones.get(conversation) and heard and len(session.session.ids) == 1 and not cleaned:
+                # the tombstone of a target that ended by itself names no opener: home may still send FIRST
+                left = reference.tombstones.get(conversation, conversation) != conversation
+                if left and heard and len(session.session.ids) == 1:
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import session_writer
-from konverse.schemas.wire.operations import Cleanup
+from konverse.schemas.wire.operations import Cleanup, Fail
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix
 from tests.kit.builders import Pair, Scribe, begin_block
 
@@ -110,6 +110,27 @@ def test_homes_first_does_not_revive_a_target_that_was_cleaned_up(pair: Pair, to
     assert kinds.count(Kind.NO_PEER) == 1, "home learns of it once (behaviour 121)"
     assert pair.initiator(conversation).state is State.ERROR
     assert [one.body for one in pair.home.state.mailbox.entries.values()] == [b"1"] * told + [b"from a handler"]
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["session closed", "session open"])
+def test_homes_first_does_not_revive_a_target_that_has_failed_by_itself(pair: Pair, closed: bool) -> None:
+    conversation = spoken(pair, messages=1)
+    pair.target.commit(rare=(Fail(pair.receiver(conversation).index, -9719, "given up"),))
+    pair.target.end(pair.receiver(conversation))
+    assert pair.target.state.live() == []
+    if closed:
+        pair.target.take(pair.client.close(pair.target.address, SESSION))
+    pair.home.deliver(pair.target)
+    assert pair.target.state.live() == []
+    assert pair.target.state.tombstones == {}
+
+
+def test_what_home_sends_to_a_target_that_has_failed_leaves_no_tombstone(pair: Pair) -> None:
+    conversation = spoken(pair, messages=1)
+    pair.target.commit(rare=(Fail(pair.receiver(conversation).index, -9719, "given up"),))
+    assert pair.target.state.tombstones == {conversation: conversation}
+    pair.home.deliver(pair.target)
+    assert pair.target.state.tombstones == {}
 
 
 def test_another_session_may_begin_the_id_of_a_target_that_was_cleaned_up(pair: Pair) -> None:
