@@ -147,7 +147,7 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
     endpoint.committed = next_state(endpoint.committed, Event.SENT)
     begin, opened, flags = state.beginning.pop(endpoint.index, None), None, FIRST
     if begin is None:
-        if endpoint.sent != NO_SEQUENCE:
+        if endpoint.sent != NO_SEQUENCE or _is_pooled(endpoint):
             return False
         begin, opened = _begin_of(state, endpoint), Opened(endpoint.opener)
         flags |= NAMED * ((endpoint.role, endpoint.conversation) in state.named.living)
@@ -164,6 +164,11 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
     if opened is None:
         endpoint.sent += 1
     return True
+
+
+def _is_pooled(endpoint: Endpoint) -> bool:
+    """Whether a pool began the conversation: home ends its stream, which makes no target for that alone."""
+    return endpoint.clock is not None and endpoint.clock.end_of_stream is not None
 
 
 def _begin_of(state: Partition, endpoint: Endpoint) -> Begin:

@@ -32,7 +32,8 @@ def test_a_stack_goes_up_is_found_shown_and_goes_down(stack: StackCommand, tmp_p
     first = stack.json("up")
     assert first["found"] is False
     assert AdminClient({"bootstrap.servers": first["bootstrap"]}).list_topics(timeout=5).brokers
-    assert redis.Redis.from_url(first["redis_url"]).ping()
+    with redis.Redis.from_url(first["redis_url"]) as client:
+        assert client.ping()
 
     second = stack.json("up")
     assert second["found"] is True
@@ -80,14 +81,16 @@ def test_kept_data_are_there_again(stack: StackCommand) -> None:
     first = stack.json("up", "--redis-aof")
     admin = AdminClient({"bootstrap.servers": first["bootstrap"], "log_level": 0})
     admin.create_topics([NewTopic("kept", 1)])["kept"].result()
-    redis.Redis.from_url(first["redis_url"]).set("kept", "yes")
+    with redis.Redis.from_url(first["redis_url"]) as client:
+        client.set("kept", "yes")
     stopped = "The stack 'default' is stopped, its data are kept. Start it again with: konverse stack up\n"
     assert stack.run("down", "--keep-data")[:2] == (0, stopped)
     assert stack.run("status")[:2] == (5, stopped)
 
     again = stack.json("up", "--redis-aof")
     assert "kept" in AdminClient({"bootstrap.servers": again["bootstrap"]}).list_topics(timeout=5).topics
-    assert redis.Redis.from_url(again["redis_url"]).get("kept") == b"yes"
+    with redis.Redis.from_url(again["redis_url"]) as client:
+        assert client.get("kept") == b"yes"
     assert [again[name] for name in ("bootstrap", "redis_url")] == [first[name] for name in ("bootstrap", "redis_url")]
 
 

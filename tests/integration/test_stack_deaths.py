@@ -58,12 +58,12 @@ def test_a_killed_broker_comes_back_soon_with_all_that_it_acknowledged(temporary
 
 
 def test_a_killed_redis_comes_back_with_its_data_if_it_has_a_file(own_stack: LocalStack) -> None:
-    client = redis.Redis.from_url(own_stack.redis_url)
-    client.set("kept", 1)
-    own_stack.kill("redis")
-    own_stack.kill("redis")  # twice is fine
-    own_stack.restart("redis")
-    assert client.get("kept") == b"1"
+    with redis.Redis.from_url(own_stack.redis_url) as client:
+        client.set("kept", 1)
+        own_stack.kill("redis")
+        own_stack.kill("redis")  # twice is fine
+        own_stack.restart("redis")
+        assert client.get("kept") == b"1"
 
 
 def test_a_server_that_runs_is_ended_cleanly_before_it_is_started_again(own_stack: LocalStack) -> None:

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.stack]
 def test_the_servers_answer_and_are_the_same_for_all(servers: Servers, database: str, tmp_path: Path, _: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     admin.create_topics([NewTopic(database, 1)])[database].result()
-    assert redis.Redis.from_url(servers.redis_url).set(database, os.getpid(), nx=True)
+    with redis.Redis.from_url(servers.redis_url) as client:
+        assert client.set(database, os.getpid(), nx=True)
 
 
 def test_databases_are_not_the_same_twice(database: str) -> None:
@@ -30,4 +31,5 @@ def test_a_stack_that_is_not_shared_may_be_killed_and_started_again(servers: Ser
         pytest.skip("the servers are shared")
     servers.kill("redis")
     servers.restart("redis")
-    assert redis.Redis.from_url(servers.redis_url).ping()
+    with redis.Redis.from_url(servers.redis_url) as client:
+        assert client.ping()

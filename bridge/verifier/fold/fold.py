@@ -117,9 +117,9 @@ class SecondFold(SecondState):
             side = self._at(index, commit)
             if side is None:
                 continue
-            first = side.code == "SO"
-            opened = Opened(side.opener) if first and side.numbering < 0 else None  # its session may send FIRST, too
-            flags = FIRST * first | NAMED * (opened is not None and side.key in self.named.living)
+            started = side.code == "SO" and (side.numbering >= 0 or side.end_of_stream is None)
+            opened = Opened(side.opener) if started and side.numbering < 0 else None  # its session may send FIRST, too
+            flags = FIRST * started | NAMED * (opened is not None and side.key in self.named.living)
             side.talked = True
             said = self.order, Kind.MESSAGE, *side.key, side.numbering, name, self.brief(body), opened, None, flags
             self.stage(side.peer_at, Output(*said))

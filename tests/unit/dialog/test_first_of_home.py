@@ -7,7 +7,7 @@ import pytest
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.wire.operations import Cleanup, Fail
-from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix, Timer
 from tests.kit.builders import Pair, Scribe, begin_block
 
 SESSION = session_writer(1, 4711)
@@ -53,6 +53,15 @@ def test_the_second_first_is_a_message_like_any_other(pair: Pair, session_first:
     pair.home.send(pair.initiator(conversation), b"more")
     (more,) = pair.home.deliver(pair.target)
     assert more.envelope.flags == 0
+
+
+def test_home_makes_no_target_to_end_the_stream_of_a_pool(pair: Pair) -> None:
+    conversation = pair.begin(messages=0)
+    timer = Suffix(detail=Timer(60_000, "EndOfStream"))
+    pair.home.take(pair.client.write(Kind.SET_TIMER, pair.home.address, conversation, suffix=timer))
+    pair.home.send(pair.initiator(conversation), b"", message_type="EndOfStream")
+    (sent,) = pair.home.outputs(pair.target.address)
+    assert sent.envelope.flags == 0
 
 
 def test_the_target_lives_as_long_as_the_conversation_has_left(pair: Pair) -> None:
