@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
 
+from redis import Redis
+
 from konverse.bridge.admin.administration import Administration
 from konverse.bridge.admin.listener import InstructionListener
 from konverse.bridge.admin.operations import Operations
@@ -102,6 +104,7 @@ class Broker(RouterRegistry):
         self._lock = threading.Lock()
         """Guards the list of objects to close. Never held while waiting for Kafka."""
         self._listener: InstructionListener | None = None
+        self._view_client: Redis | None = None
         self._ends = EndNews(lambda: self._client.sender)
         self._turns = Turns()
         self._substitutes = Substitutes(
@@ -305,7 +308,11 @@ class Broker(RouterRegistry):
         self._check_open()
         if not self.settings.redis:
             raise InvalidSettings("no Redis was named: connect with redis='redis://host:port' (or KONVERSE_REDIS)")
-        return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
+        found = self.catalog.get(Queue, queue)
+        with self._lock:
+            if self._view_client is None:
+                self._view_client = connect_redis(self.settings.redis)
+        return ViewStore(self._view_client, found)
 
     @property
     def views(self) -> Views:
@@ -366,6 +373,8 @@ class Broker(RouterRegistry):
             exits.callback(self._client.mailboxes.close)
             if self._listener is not None:
                 exits.callback(self._listener.close)
+            if self._view_client is not None:
+                exits.callback(self._view_client.close)
 
     def after_fork(self) -> None:
         """Close without I/O, in a forked child (`bridge.runtime.forks`)."""
