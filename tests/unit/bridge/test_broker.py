@@ -54,7 +54,7 @@ def test_a_broker_waits_for_a_reader_that_another_thread_closes() -> None:
     reader.closed = True  # its `close` has begun elsewhere
     reader.close = lambda: order.append("reader")  # type: ignore[method-assign]
     part = SimpleNamespace(close=lambda: None)
-    one.catalog = one._validator = one._pools = one._substitutes = one._listener = part
+    one.catalog = one._validator = one._pools = one._substitutes = one._listener = one._view_client = part
     one._client = SimpleNamespace(close=lambda: order.append("client"), mailboxes=part)
     one.close()
     assert order == ["reader", "client"]
