@@ -125,7 +125,7 @@ class InstructionListener:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Forget the oldest instructions: those that were carried out first, then those that nobody here could obey."""
+        """Forget the oldest instructions: first those carried out, then those for partitions owned elsewhere."""
         late = 0
         while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
             place = next(iter(self._followed), None)

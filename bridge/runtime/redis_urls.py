@@ -17,7 +17,7 @@ _PORT: Final = re.compile(
 """A port that is not a number, and everything after it: this may be a password in a URL without a host."""
 _USER: Final = re.compile(r"\A((?:\w[\w+.-]*://)?+)(?:([^:]*):.*|[^:@/]+)(?=@)", re.DOTALL)
 """User and password up to the last @: an unencoded password may contain any character. The scheme may be missing.
-Without a colon the only part may be a password that somebody took for the user."""
+Without a colon the part before the @ may be a password in place of the user."""
 
 
 def masked(url: str) -> str:

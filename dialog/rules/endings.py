@@ -101,10 +101,16 @@ def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None
 
 def expect_first_of_home(state: Partition, endpoint: Endpoint) -> None:
     """Let a target that ends by itself refuse the FIRST that its home may still send (M289)."""
-    if endpoint.role is not Role.TARGET or endpoint.conversation in state.tombstones:
-        return
-    if time_of_writer(endpoint.opener) is not None:  # else home has sent its only FIRST
-        state.remember_tombstone(endpoint.conversation, endpoint.conversation)
+    if (
+        endpoint.role is Role.TARGET and time_of_writer(endpoint.opener) is not None
+    ):  # else home has sent its only FIRST
+        refuse_first_of_home(state, endpoint.conversation)
+
+
+def refuse_first_of_home(state: Partition, conversation: bytes) -> None:
+    """Refuse the FIRST of home for a target that is gone; a tombstone against the session's FIRST stays instead."""
+    if conversation not in state.tombstones:
+        state.remember_tombstone(conversation, conversation)
 
 
 def forget_first_of_home(state: Partition, conversation: bytes) -> None:

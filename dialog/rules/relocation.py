@@ -46,7 +46,7 @@ from konverse.schemas.wire.records import (
     Suffix,
 )
 
-from .endings import answer_end
+from .endings import answer_end, refuse_first_of_home
 from .groups import set_level
 from .half_close import answer_fin
 from .replies import answer_cleaned, answer_no_peer, bounce, other, refuse_begin
@@ -291,5 +291,7 @@ def on_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope
     key = envelope.role, envelope.conversation
     if key not in state.moves.stubs and state.endpoint(*key) is None:
         state.named.end(key, How.MOVED, state.now_ms)
+        if envelope.role is Role.TARGET:
+            refuse_first_of_home(state, envelope.conversation)
     if stub.previous is not None:
         tell_closed(state.stream_to(stub.previous), envelope.role, envelope.conversation, detail.generation - 1)

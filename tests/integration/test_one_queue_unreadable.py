@@ -1,4 +1,4 @@
-"""A queue whose topics were deleted keeps nobody from the conversations on other queues."""
+"""A queue with deleted topics does not hide the conversations on other queues from operators."""
 
 from __future__ import annotations
 

@@ -210,6 +210,8 @@ def closed(state: SecondState, envelope: Envelope) -> str:
         stub = chain.pop(detail.generation, None)
         if stub is not None and not chain and key not in state.living:
             state.named.end(key, MOVED, state.now_ms)
+            if key[0] == Role.TARGET:
+                state.refuse_home(key[1])
         if not chain:
             state.moves.stubs.pop(key, None)
             opener = state.moves.away.pop(key, None)

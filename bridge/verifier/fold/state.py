@@ -402,8 +402,13 @@ class SecondState:
 
     def await_home(self, side: Side) -> None:
         """Refuse the FIRST that home may still send to a target which ends by itself."""
-        if side.key[0] == Role.TARGET and minted_ms(side.opener) is not None and side.key[1] not in self.tombstones:
-            self.refuse_first(side.key[1], side.key[1])
+        if side.key[0] == Role.TARGET and minted_ms(side.opener) is not None:
+            self.refuse_home(side.key[1])
+
+    def refuse_home(self, conversation: bytes) -> None:
+        """Refuse the FIRST of home, unless the session's FIRST is refused already."""
+        if conversation not in self.tombstones:
+            self.refuse_first(conversation, conversation)
 
     def heard_of_home(self, conversation: bytes) -> None:
         """No FIRST of home is awaited any more."""

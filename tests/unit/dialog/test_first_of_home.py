@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.state.transitions import State
-from konverse.schemas.identifiers import session_writer
-from konverse.schemas.wire.operations import Cleanup, Fail
+from konverse.schemas.identifiers import Role, session_writer
+from konverse.schemas.wire.operations import Cleanup, Fail, Relocate
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix, Timer
-from tests.kit.builders import Pair, Scribe, begin_block
+from tests.kit.builders import Pair, Scribe, Side, begin_block
 
 SESSION = session_writer(1, 4711)
 
@@ -129,6 +129,22 @@ def test_homes_first_does_not_revive_a_target_that_has_failed_by_itself(pair: Pa
     assert pair.target.state.live() == []
     if closed:
         pair.target.take(pair.client.close(pair.target.address, SESSION))
+    pair.home.deliver(pair.target)
+    assert pair.target.state.live() == []
+    assert pair.target.state.tombstones == {}
+
+
+def test_homes_first_does_not_revive_a_target_that_has_moved_away_and_ended(pair: Pair) -> None:
+    """Its stub is gone when home's FIRST comes."""
+    conversation = spoken(pair, messages=1)
+    there = Side("elsewhere")
+    pair.target.commit(rare=(Relocate(pair.receiver(conversation).index, there.address, 0, 1),))
+    pair.target.deliver(there)
+    moved = there.state.endpoint(Role.TARGET, conversation)
+    assert moved is not None
+    there.commit(rare=(Cleanup(moved.index),))
+    there.deliver(pair.target)
+    assert not pair.target.state.moves.stubs
     pair.home.deliver(pair.target)
     assert pair.target.state.live() == []
     assert pair.target.state.tombstones == {}
