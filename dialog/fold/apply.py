@@ -18,13 +18,13 @@ from konverse.dialog.rules.groups import move, move_away, prioritize
 from konverse.dialog.rules.half_close import finish
 from konverse.dialog.rules.loss import lose
 from konverse.dialog.rules.messages import create_initiator
-from konverse.dialog.rules.relocation import relocate
+from konverse.dialog.rules.relocation import first_place, relocate
 from konverse.dialog.rules.timers import begin_lifetime, fire, set_timer, settle
 from konverse.dialog.rules.writers import prune
 from konverse.dialog.state.endpoint import NO_TIME, NOTHING, Endpoint, bytes_of, system_bit
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.transitions import Event, State, next_state
+from konverse.dialog.state.transitions import TRANSITIONS, Event, State, next_state
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.system_messages import error_body
@@ -144,10 +144,10 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
 
     Home does not know whether the session has sent its own FIRST (M288).
     """
-    endpoint.committed = next_state(endpoint.committed, Event.SENT)
+    endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.SENT)
     begin, opened, flags = state.beginning.pop(endpoint.index, None), None, FIRST
     if begin is None:
-        if endpoint.sent != NO_SEQUENCE or _is_pooled(endpoint):
+        if endpoint.sent != NO_SEQUENCE or _ends_stream(endpoint, message_type):
             return False
         begin, opened = _begin_of(state, endpoint), Opened(endpoint.opener)
         flags |= NAMED * ((endpoint.role, endpoint.conversation) in state.named.living)
@@ -166,20 +166,20 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
     return True
 
 
-def _is_pooled(endpoint: Endpoint) -> bool:
-    """Whether a pool began the conversation: home ends its stream, which makes no target for that alone."""
-    return endpoint.clock is not None and endpoint.clock.end_of_stream is not None
+def _ends_stream(endpoint: Endpoint, message_type: str) -> bool:
+    """Whether home closes the conversation of a pool with this message: that alone makes no target."""
+    return endpoint.clock is not None and endpoint.clock.end_of_stream == message_type
 
 
 def _begin_of(state: Partition, endpoint: Endpoint) -> Begin:
     """The BEGIN block of a session's conversation, from what its home keeps; the lifetime is what is left of it."""
-    terms, arrival = endpoint.terms, state.moves.arrivals.get(endpoint.index)
+    terms = endpoint.terms
     expires_ms = NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms
     return Begin(
         terms.service,
         terms.far_service,
         terms.contract,
-        state.address if arrival is None else arrival.previous,  # where its stub forwards
+        first_place(state, endpoint),
         endpoint.stream.address,
         endpoint.group_id,
         endpoint.key,

@@ -226,7 +226,12 @@ def moves_of(state: Partition) -> dict[str, Any]:
             for generation, stub in chain.items()
         ],
         "arrivals": [
-            {"endpoint": place, "generation": arrival.generation, "previous": address_to_avro(arrival.previous)}
+            {
+                "endpoint": place,
+                "generation": arrival.generation,
+                "previous": address_to_avro(arrival.previous),
+                "first": address_to_avro(arrival.first),
+            }
             for place, arrival in moves.arrivals.items()
         ],
         "far_writers": b"".join(far_writers(state)),
@@ -253,7 +258,9 @@ def restore_moves(state: Partition, base: dict[str, Any]) -> list[Writer]:
         stub = Stub(address_from_avro(item["to"]), previous, item["key"], item["opened"])
         moves.leave((_ROLES[item["role"]], item["conversation"]), item["generation"], stub)
     for item in base["arrivals"]:
-        moves.arrivals[item["endpoint"]] = Arrival(item["generation"], address_from_avro(item["previous"]))
+        moves.arrivals[item["endpoint"]] = Arrival(
+            item["generation"], address_from_avro(item["previous"]), address_from_avro(item["first"])
+        )
     moves.installing.update((item["writer"], item["pieces"]) for item in base["installing"])
     return [Writer(identifier) for identifier in identifiers(base["far_writers"])]
 

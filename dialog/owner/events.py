@@ -213,7 +213,7 @@ Effect = (
 
 
 class Phase(Enum):
-    """Phase of an owner; the head of `dialog.owner` has the picture."""
+    """Phase of an owner; the head of `dialog.owner` has the picture and PHASE_TRANSITIONS every change."""
 
     FOLLOWING = "following"
     RECOVERING = "recovering"
@@ -223,6 +223,33 @@ class Phase(Enum):
     STOPPED = "stopped"
     HALTED = "halted"
 
+
+class PhaseEvent(Enum):
+    """An event that changes the phase of an owner."""
+
+    FOLLOW = "the driver wants it to follow the journal without claiming the partition"
+    RECOVER = "the driver wants it to recover the partition and claim it"
+    FOLDED = "the journal is read to its end, and the CLAIM goes out"
+    CLAIMED = "Kafka has acknowledged the CLAIM"
+    LED = "the CLAIM is read back and counts"
+    STOP = "it was overtaken, gave the partition back, or does not know an outcome"
+    HALT = "the logs contradict each other, or konverse has a bug"
+
+
+_AT_WORK: Final = [phase for phase in Phase if phase not in (Phase.STOPPED, Phase.HALTED)]
+
+PHASE_TRANSITIONS: Final[dict[tuple[Phase, PhaseEvent], Phase]] = {
+    (Phase.RECOVERING, PhaseEvent.FOLLOW): Phase.FOLLOWING,
+    (Phase.FOLLOWING, PhaseEvent.FOLLOW): Phase.FOLLOWING,
+    (Phase.RECOVERING, PhaseEvent.RECOVER): Phase.RECOVERING,
+    (Phase.FOLLOWING, PhaseEvent.RECOVER): Phase.RECOVERING,
+    (Phase.RECOVERING, PhaseEvent.FOLDED): Phase.CLAIMING,
+    (Phase.CLAIMING, PhaseEvent.CLAIMED): Phase.READING_BACK,
+    (Phase.READING_BACK, PhaseEvent.LED): Phase.LEADING,
+    **{(phase, PhaseEvent.STOP): Phase.STOPPED for phase in _AT_WORK},
+    **{(phase, PhaseEvent.HALT): Phase.HALTED for phase in _AT_WORK},
+}
+"""Every change of the phase of an owner."""
 
 LEADING: Final = Phase.LEADING
 """Compared for every transaction. A constant is faster than looking the enum member up."""

@@ -26,6 +26,7 @@ from konverse.dialog.rules.batches import overflowing
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.ready import NOTHING_READY, Ranked
 from konverse.dialog.state.recent import Alarm
+from konverse.dialog.state.transitions import next_state
 from konverse.dialog.transaction.received import Rule
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.dialog.window import Window
@@ -38,6 +39,7 @@ from konverse.schemas.wire.operations import Cleanup, Lost, Rare, Withdraw
 from .emitter import Emitter
 from .events import (
     LEADING,
+    PHASE_TRANSITIONS,
     Append,
     Appended,
     DataEnd,
@@ -52,6 +54,7 @@ from .events import (
     Leading,
     OutOfRange,
     Phase,
+    PhaseEvent,
     ProducerReplaced,
     ReadData,
     ReadJournal,
@@ -80,6 +83,7 @@ class Owner:
         self.claim_id = claim
         """16 random bytes, used for this claim alone."""
         self.phase = Phase.RECOVERING
+        """Changed by `_enter` alone."""
         self.fold = Fold(identity)
         self.emitter = Emitter(self.fold.state.streams)
         self.staging = Staging(self.fold.state, rule, settings)
@@ -115,22 +119,25 @@ class Owner:
         except Exception as error:  # noqa: BLE001  # after any error the state is suspect
             return [self._halt(error)]
 
+    def _enter(self, event: PhaseEvent) -> None:
+        self.phase = next_state(PHASE_TRANSITIONS, self.phase, event)
+
     def _halt(self, error: Exception) -> Halted | Stopped:
         """A step failed part-way, so the state may differ from the fold of the journal. It is not used further."""
         if isinstance(error, Overtaken | Unavailable):  # Unavailable: the judge of messages could not ask the catalog
             return self._stop(f"{error}; the partition must be recovered again")
-        self.phase = Phase.HALTED
+        self._enter(PhaseEvent.HALT)
         return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
     def _follow(self, event: Follow, now_ms: int) -> list[Effect]:
-        self.phase = Phase.FOLLOWING
+        self._enter(PhaseEvent.FOLLOW)
         self.snapshots.note_topic_end(event.bounds.snapshots_end)
         return self.recovery.start(event.bounds) or self._journal_folded(now_ms)
 
     def _recover(self, event: Recover, now_ms: int) -> list[Effect]:
-        self.phase = Phase.RECOVERING
+        self._enter(PhaseEvent.RECOVER)
         self.snapshots.abandon()
         return self.recovery.start(event) or self._journal_folded(now_ms)
 
@@ -156,7 +163,7 @@ class Owner:
         if self.phase is Phase.FOLLOWING:
             return self.snapshots.followed(now_ms)
         if self.phase is Phase.RECOVERING:
-            self.phase = Phase.CLAIMING
+            self._enter(PhaseEvent.FOLDED)
             return [Append([self.upkeep.claim(self.claim_id, now_ms)])]
         if head.owner != self.claim_id:
             return [self._stop("another process claimed the partition first", fenced=True)]
@@ -164,7 +171,7 @@ class Owner:
 
     def _lead(self, now_ms: int) -> list[Effect]:
         self.losing.lead(self.recovery.data_start)
-        self.phase = Phase.LEADING
+        self._enter(PhaseEvent.LED)
         self.counters.claims += 1
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = self.fold.state.ingest_to
@@ -296,7 +303,7 @@ class Owner:
                 "already read: the topic was recreated or truncated. Nothing further is written"
             )
         if self.phase is Phase.CLAIMING:
-            self.phase = Phase.READING_BACK
+            self._enter(PhaseEvent.CLAIMED)
             return self.recovery.read_on(event.offset + 1) or self._journal_folded(now_ms)
         flight = self._in_flight
         assert flight is not None
@@ -395,7 +402,7 @@ class Owner:
         return [] if show is None else [show]
 
     def _stop(self, reason: str, *, clean: bool = False, fenced: bool = False) -> Stopped:
-        self.phase = Phase.STOPPED
+        self._enter(PhaseEvent.STOP)
         return Stopped(reason, clean, fenced)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.transitions import next_state
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.limits import POOL_ASTRAY_MS, POOL_KEY_ENTRIES_MAX
 
@@ -16,18 +17,33 @@ Way = tuple[Target, ...]
 
 
 class Stage(Enum):
-    """Stage of a pooled conversation; `dialog.pool.pool` explains them.
-
-    OPEN            -> CLOSING  recycled: EndOfStream and FIN are sent
-    OPEN, CLOSING   -> BROKEN   the target ends or fails it early
-    CLOSING, BROKEN -> OVER     this side has ended it
-    any             -> OVER     home does not know it any more
-    """
+    """Stage of a pooled conversation; `dialog.pool.pool` explains them and STAGE_TRANSITIONS has their changes."""
 
     OPEN = "open"
     CLOSING = "closing"
     BROKEN = "broken"
     OVER = "over"
+
+
+class StageEvent(Enum):
+    """An event that changes the stage of a pooled conversation."""
+
+    RECYCLED = "EndOfStream and FIN are sent on it"
+    BROKEN = "the target has ended or failed it early, or home has sent EndOfStream by itself"
+    JUDGED = "its messages are received or have come back, and the target has still to answer EndOfStream"
+    OVER = "this side has ended it, or home does not know it any more"
+
+
+STAGE_TRANSITIONS: Final = {
+    (Stage.OPEN, StageEvent.RECYCLED): Stage.CLOSING,
+    (Stage.OPEN, StageEvent.BROKEN): Stage.BROKEN,
+    (Stage.OPEN, StageEvent.OVER): Stage.OVER,
+    (Stage.CLOSING, StageEvent.BROKEN): Stage.BROKEN,
+    (Stage.CLOSING, StageEvent.OVER): Stage.OVER,
+    (Stage.BROKEN, StageEvent.JUDGED): Stage.CLOSING,
+    (Stage.BROKEN, StageEvent.OVER): Stage.OVER,
+}
+"""Every change of the stage of a pooled conversation."""
 
 
 class PoolPlace:
@@ -96,6 +112,7 @@ class Pooled:
         self.adopted = False
         """Another process began it."""
         self.stage = Stage.OPEN
+        """Changed by `on` alone."""
         self.since_ms = now_ms
         """When it entered this stage."""
         self.due = False
@@ -114,6 +131,11 @@ class Pooled:
         """Bounced messages of other conversations were sent on it."""
         self.misled = False
         """Its target redirects it, or will: its messages come back, and then it ends."""
+
+    def on(self, event: StageEvent, now_ms: int) -> None:
+        """Change the stage."""
+        self.stage = next_state(STAGE_TRANSITIONS, self.stage, event)
+        self.since_ms = now_ms
 
     @property
     def wants_end_of_stream(self) -> bool:

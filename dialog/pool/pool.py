@@ -62,6 +62,7 @@ from .places import (
     Recycle,
     Resend,
     Stage,
+    StageEvent,
     Stray,
     Way,
     keep_latest,
@@ -181,7 +182,8 @@ class PoolState:
     def closes(self, place: PoolPlace, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
         """Take over a conversation that another process recycled or left open: its target has `ended` it or will."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
-        pooled.stage, pooled.ended, pooled.adopted = Stage.BROKEN if ended else Stage.CLOSING, ended, True
+        pooled.on(StageEvent.BROKEN if ended else StageEvent.RECYCLED, now_ms)
+        pooled.ended, pooled.adopted = ended, True
         self._lives(place, pooled)
         self.closing += 1
 
@@ -207,7 +209,7 @@ class PoolState:
         if pooled.stage is Stage.OPEN:
             if used and now_ms >= pooled.rings_ms:
                 pooled.place.awaits.append(pooled)
-            self._leave(pooled, Stage.CLOSING, now_ms)
+            self._leave(pooled, StageEvent.RECYCLED, now_ms)
             self.count(recycled=1)
 
     def noticed(self, place: PoolPlace, sent: int, now_ms: int) -> None:
@@ -363,10 +365,10 @@ class PoolState:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _leave(self, pooled: Pooled, stage: Stage, now_ms: int) -> None:
+    def _leave(self, pooled: Pooled, event: StageEvent, now_ms: int) -> None:
         if pooled.stage is Stage.OPEN:
             self.closing += 1
-        pooled.stage, pooled.since_ms = stage, now_ms
+        pooled.on(event, now_ms)
         if pooled.place.current is pooled:
             pooled.place.current = None
 
@@ -376,14 +378,14 @@ class PoolState:
         if pooled.stage is Stage.OPEN:
             self.count(replaced=1)
             pooled.place.awaits.append(pooled)
-        self._leave(pooled, Stage.BROKEN, now_ms)
+        self._leave(pooled, StageEvent.BROKEN, now_ms)
         return [AskVerdict(pooled)]
 
     def _judged(self, pooled: Pooled, now_ms: int) -> list[Effect]:
         """Each of its messages was received or has come back, or the time to wait for that is over."""
         self._release(pooled)
         if not pooled.ended:
-            pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
+            pooled.on(StageEvent.JUDGED, now_ms)  # home has sent EndOfStream, which the target answers
             return []
         return [] if pooled.unread else [EndSide(pooled), *self._over(pooled)]
 
@@ -400,7 +402,7 @@ class PoolState:
         if pooled.stage is Stage.OVER:
             return []
         was_open = pooled.stage is Stage.OPEN
-        self._leave(pooled, Stage.OVER, pooled.since_ms)
+        self._leave(pooled, StageEvent.OVER, pooled.since_ms)
         self.closing -= 1
         self._release(pooled)
         del self.known[pooled.conversation]

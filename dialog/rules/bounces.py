@@ -17,7 +17,7 @@ from konverse.dialog.state.endpoint import Endpoint, Record
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.transitions import SENDING, Event, State, next_state
+from konverse.dialog.state.transitions import SENDING, TRANSITIONS, Event, State, next_state
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG
@@ -107,7 +107,7 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
         opened = Opened(endpoint.opener) if endpoint.opener != envelope.writer else None
         suffix = suffix._replace(home=None, begin=begin, detail=opened)
         flags |= FIRST
-    endpoint.committed = next_state(endpoint.committed, Event.SENT)
+    endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.SENT)
     prefix = stream.head(Kind.MESSAGE, Role.INITIATOR, flags) + conversation
     key = endpoint.key or conversation
     stream.push(Run(prefix, key, endpoint.sent, encode_suffix(suffix), [bounced.body]))

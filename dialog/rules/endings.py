@@ -13,8 +13,8 @@ from konverse.dialog.state.endpoint import NOTHING, Endpoint, Entry, Record, byt
 from konverse.dialog.state.named import How, Over
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.transitions import RECEIVING, SENDING, Event, State, next_state
-from konverse.schemas.identifiers import Role, time_of_writer
+from konverse.dialog.state.transitions import RECEIVING, SENDING, TRANSITIONS, Event, State, next_state
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, NO_PEER_BODY, error_body
 from konverse.schemas.wire.envelope import encode_suffix
@@ -54,7 +54,7 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     push_end(state, endpoint, error_body)
     how = _HOW.get(endpoint.committed, How.ENDED if error_body is None else How.FAILED)
     state.named.end((endpoint.role, endpoint.conversation), how, state.now_ms)
-    endpoint.committed = next_state(endpoint.committed, Event.END)
+    endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.END)
     if endpoint.committed is State.CLOSED:
         state.forget(endpoint)
 
@@ -101,9 +101,7 @@ def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None
 
 def expect_first_of_home(state: Partition, endpoint: Endpoint) -> None:
     """Let a target that ends by itself refuse the FIRST that its home may still send (M289)."""
-    if (
-        endpoint.role is Role.TARGET and time_of_writer(endpoint.opener) is not None
-    ):  # else home has sent its only FIRST
+    if endpoint.role is Role.TARGET:
         refuse_first_of_home(state, endpoint.conversation)
 
 
@@ -113,10 +111,12 @@ def refuse_first_of_home(state: Partition, conversation: bytes) -> None:
         state.remember_tombstone(conversation, conversation)
 
 
-def forget_first_of_home(state: Partition, conversation: bytes) -> None:
-    """Home has sent FIRST, or nothing more comes from it: drop what `expect_first_of_home` has remembered."""
-    if state.tombstones.get(conversation) == conversation:
+def forget_first_of_home(state: Partition, conversation: bytes) -> bool:
+    """Home has sent FIRST, or sends none any more. Returns whether `expect_first_of_home` had expected one."""
+    expected = state.tombstones.get(conversation) == conversation
+    if expected:
         del state.tombstones[conversation]
+    return expected
 
 
 def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -158,7 +158,7 @@ def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: boo
         state.statistics.undeliverable += 1
         return
     state.touch(endpoint)
-    endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED if failed else Event.PEER_ENDED)
+    endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.PEER_FAILED if failed else Event.PEER_ENDED)
     state.shut(endpoint)
     state.report_end(endpoint)
     if endpoint.committed is State.CLOSED:
@@ -175,7 +175,7 @@ def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
     """Fail this side because its lifetime is over, also when its peer has ended (behaviour 123)."""
     if endpoint.committed is State.DISCONNECTED_INBOUND:
         state.touch(endpoint)
-        endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED)
+        endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.PEER_FAILED)
         _put_error(state, endpoint, entry)
     else:
         if endpoint.committed is not State.ERROR:
@@ -199,6 +199,7 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
             answer_no_peer(state, envelope)
         return
     state.cleaned.pop(envelope.conversation, None)  # the initiator has ended, and need not be notified
+    forget_first_of_home(state, envelope.conversation)
     if envelope.flags & NAMED:
         state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
     if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
@@ -229,7 +230,7 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
     endpoint.stream.take_back(endpoint.role, endpoint.conversation)
     if endpoint.role is Role.TARGET:
         state.remember_cleaned(endpoint.conversation, endpoint.stream.address)
-        expect_first_of_home(state, endpoint)
+    expect_first_of_home(state, endpoint)
     state.named.end((endpoint.role, endpoint.conversation), How.CLEANED_UP, state.now_ms)
     endpoint.committed = State.CLOSED
     state.report_end(endpoint)

@@ -15,9 +15,9 @@ from konverse.schemas.system_messages import ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
 
-from .endings import fail, peer_ends
+from .endings import expect_first_of_home, fail, peer_ends
 from .relocation import forwarded
 from .replies import answer_lost, bounce, other, refuse_begin
 
@@ -73,9 +73,12 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
     """Whether a message before this one was passed over; then the conversation fails and does not receive this one.
 
     After a failed producer the log may hold records out of order. After a LOST the fold passes over gaps, so the
-    missing records come too late when the writer resends them.
+    missing records come too late when the writer resends them. Messages of handlers count in `received` too, so where
+    home's FIRST made the target, a session's message shows by its number alone that its own FIRST is missing.
     """
-    if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # it was checked at its first address
+    if isinstance(record[1], FarStamp):  # it was checked at its first address
+        return False
+    if envelope.sequence <= endpoint.received and not _follows_lost_first(state, endpoint, envelope):
         return False
     writer = state.writers.get(envelope.writer)
     if writer is None or not writer.holes:
@@ -85,6 +88,17 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
     return True
 
 
+def _follows_lost_first(state: Partition, endpoint: Endpoint, envelope: Envelope) -> bool:
+    """Whether a session's message that is not its first comes while the FIRST of the session is still expected."""
+    return (
+        envelope.sequence > 0
+        and envelope.role is Role.INITIATOR
+        and not envelope.flags & FIRST
+        and state.tombstones.get(endpoint.conversation) == endpoint.opener
+        and (envelope.writer == endpoint.opener or (endpoint.role, endpoint.conversation) not in state.named.living)
+    )
+
+
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
     """Fail a conversation on both sides; a side that has ended stops waiting for its peer's END."""
     if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
@@ -92,6 +106,7 @@ def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None
     if endpoint.committed in RECEIVING:
         fail(state, endpoint, lost.start, body)
     elif endpoint.committed is State.DISCONNECTED_OUTBOUND:  # in all other states the peer's end has arrived
+        expect_first_of_home(state, endpoint)
         peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from konverse.dialog.state.endpoint import Endpoint, HeaderPrediction, Record, far_lane
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.transitions import RECEIVING, Event, State, next_state
+from konverse.dialog.state.transitions import RECEIVING, TRANSITIONS, Event, State, next_state
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import Rejected, Rejection, rejected_body
 from konverse.schemas.wire.envelope import PREFIX_BYTES, shared
@@ -151,7 +151,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
         far.last = max(far.last, envelope.counter)
     else:
         lane = _lane_of(state, endpoint, header, envelope)
-    endpoint.committed = next_state(endpoint.committed, Event.RECEIVED)
+    endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.RECEIVED)
     endpoint.received += 1
     if not endpoint.received & LOW_MASK:
         endpoint.carry()

@@ -29,7 +29,7 @@ from konverse.dialog.state.relocations import Arrival, Stub, tell_closed
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.groups import own_group
-from konverse.schemas.identifiers import Role
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from konverse.schemas.wire.envelope import decode, encode_suffix
 from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
@@ -46,7 +46,7 @@ from konverse.schemas.wire.records import (
     Suffix,
 )
 
-from .endings import answer_end, refuse_first_of_home
+from .endings import answer_end, forget_first_of_home, refuse_first_of_home
 from .groups import set_level
 from .half_close import answer_fin
 from .replies import answer_cleaned, answer_no_peer, bounce, other, refuse_begin
@@ -97,6 +97,12 @@ def relocate(state: Partition, operation: Relocate) -> None:
     state.forget(endpoint)
 
 
+def first_place(state: Partition, endpoint: Endpoint) -> Address:
+    """Where the endpoint began. Its peer and its session write there, and its session reads its mailbox there."""
+    arrival = state.moves.arrivals.get(endpoint.index)
+    return state.address if arrival is None else arrival.first
+
+
 def _group_of(endpoint: Endpoint) -> bytes | None:
     """Group of an endpoint that moves; None for a target in its own group."""
     own = own_group(endpoint.role, endpoint.conversation)
@@ -109,6 +115,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
     return Moved(
         state.moves.generation_of(endpoint.index) + 1,
         state.address,
+        first_place(state, endpoint),
         endpoint.committed,
         endpoint.service,
         endpoint.far_service,
@@ -186,7 +193,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         endpoint.finished = Finished(*moved.finished)
     set_level(state, endpoint, moved.level)
     state.add(endpoint, moved.group)
-    state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous)
+    state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous, moved.first)
     if moved.begin is not None:  # the first message will leave from here
         state.beginning[endpoint.index] = moved.begin
         endpoint.opener = state.writer_id
@@ -289,9 +296,14 @@ def on_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope
         state.statistics.undeliverable += 1
         return
     key = envelope.role, envelope.conversation
+    if forget_first_of_home(state, envelope.conversation):  # it failed here before it moved on
+        detail = detail._replace(awaits_home=True)
     if key not in state.moves.stubs and state.endpoint(*key) is None:
         state.named.end(key, How.MOVED, state.now_ms)
-        if envelope.role is Role.TARGET:
+        if detail.awaits_home and stub.previous is None:
             refuse_first_of_home(state, envelope.conversation)
+        if detail.cleaned is not None:
+            state.remember_cleaned(envelope.conversation, detail.cleaned)
     if stub.previous is not None:
-        tell_closed(state.stream_to(stub.previous), envelope.role, envelope.conversation, detail.generation - 1)
+        before = detail._replace(generation=detail.generation - 1)
+        tell_closed(state.stream_to(stub.previous), envelope.role, envelope.conversation, before)

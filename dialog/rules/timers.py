@@ -18,7 +18,7 @@ from konverse.schemas.system_messages import DIALOG_TIMER, ERROR, LIFETIME_BODY
 from konverse.schemas.wire.operations import SetTimer
 from konverse.schemas.wire.records import FOR_EVER, NO_TIMER, Envelope, Timer
 
-from .endings import outlive
+from .endings import expect_first_of_home, outlive
 
 _INDEX: Final = attrgetter("index")
 
@@ -89,6 +89,7 @@ def fire(state: Partition) -> None:
             else:  # each side fails by itself, whether or not the other can be reached
                 outlive(state, endpoint, (state.ingest_to, ERROR, LIFETIME_BODY, clock.expires_ms))
     for endpoint in sorted(gone, key=_INDEX):  # in an order that is the same in every fold: their indices are reused
+        expect_first_of_home(state, endpoint)
         state.forget(endpoint)
 
 

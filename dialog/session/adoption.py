@@ -27,7 +27,7 @@ from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import BeginOptions, DialogState, Redirects, SessionDialog
+from .dialogs import BeginOptions, DialogEvent, Redirects, SessionDialog
 from .lanes import Lane, Produce, Single, has_ingested, refused
 from .session import Session
 
@@ -234,10 +234,10 @@ class Adoption:
         dialog.finished = case.standing is FoundState.FINISHED
         dialog.judged = case.standing in (FoundState.FINISHED, FoundState.ENDED)
         if case.standing in (FoundState.OPEN, FoundState.FINISHED):
-            dialog.state = DialogState.OPEN
+            dialog.on(DialogEvent.ADOPTED)
             session.dialogs[case.conversation] = dialog
         else:
-            dialog.state = DialogState.ENDED
+            dialog.on(DialogEvent.OVER)
         return Adopted(dialog, case.standing)
 
 

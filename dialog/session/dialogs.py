@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.dialog.state.transitions import State
+from konverse.dialog.state.transitions import State, next_state
 from konverse.schemas.errors import (
     ENDED_TWICE,
     ConversationEnded,
@@ -173,25 +173,47 @@ def first_under(suffix: bytes, writer: bytes) -> bytes:
 
 
 class DialogState(Enum):
-    """The state of a dialog in the session that began it.
+    """The state of a dialog in the session that began it; DIALOG_TRANSITIONS has its changes."""
 
-    STAGED    -> OPEN       the transaction that begins it is committed
-    STAGED    -> NOT_BEGUN  the transaction, or the step that begins it, is rolled back
-    BEGINNING -> OPEN       its BEGIN is acknowledged
-    OPEN      -> ENDING     END is called, and waits for records of the dialog that are not acknowledged
-    any       -> ENDED      END is written or in a transaction handed over, or home reports the end of the peer
-
-    An adopted dialog is OPEN or ENDED from the beginning.
-    """
-
+    BEGINNING = "beginning"
+    """Its BEGIN is not acknowledged."""
     STAGED = "staged"
     """Begun in a transaction that is not committed yet."""
-    BEGINNING = "beginning"
     OPEN = "open"
     ENDING = "ending"
+    """END is called, and waits for records of the dialog that are not acknowledged."""
     ENDED = "ended"
     NOT_BEGUN = "not begun"
     """Its BEGIN was rolled back: there is no such conversation."""
+
+
+class DialogEvent(Enum):
+    """An event that changes the state of a dialog in its session."""
+
+    STAGED = "begun in a client transaction"
+    ROLLED_BACK = "the transaction, or the step that begins it, is rolled back"
+    COMMITTED = "the transaction that begins it is handed over"
+    BEGUN = "its BEGIN is acknowledged"
+    ADOPTED = "another process began it, and its home has answered"
+    END_CALLED = "END is called"
+    OVER = "END is written, home reports the end of the peer, or a transaction that used it did not happen"
+
+
+DIALOG_TRANSITIONS: Final = {
+    (DialogState.BEGINNING, DialogEvent.STAGED): DialogState.STAGED,
+    (DialogState.BEGINNING, DialogEvent.BEGUN): DialogState.OPEN,
+    (DialogState.BEGINNING, DialogEvent.ADOPTED): DialogState.OPEN,
+    (DialogState.BEGINNING, DialogEvent.END_CALLED): DialogState.BEGINNING,
+    (DialogState.STAGED, DialogEvent.ROLLED_BACK): DialogState.NOT_BEGUN,
+    (DialogState.STAGED, DialogEvent.COMMITTED): DialogState.OPEN,
+    (DialogState.OPEN, DialogEvent.END_CALLED): DialogState.ENDING,
+    (DialogState.BEGINNING, DialogEvent.OVER): DialogState.ENDED,
+    (DialogState.OPEN, DialogEvent.OVER): DialogState.ENDED,
+    (DialogState.ENDING, DialogEvent.OVER): DialogState.ENDED,
+    (DialogState.ENDED, DialogEvent.OVER): DialogState.ENDED,
+    (DialogState.ENDED, DialogEvent.END_CALLED): DialogState.ENDED,
+}
+"""Every change of the state of a dialog. An END that was called before BEGIN is acknowledged waits in `waiting_end`."""
 
 
 class SessionDialog:
@@ -216,6 +238,7 @@ class SessionDialog:
         self.target = target
         self.key = begin.key or begin.group
         self.state = DialogState.BEGINNING
+        """Changed by `on` alone."""
         self.open = False
         """The driver may send on it with `stage`; `reopen` says when."""
         self.begun_at = -1
@@ -248,6 +271,10 @@ class SessionDialog:
     def _prefix(self, target: Lane) -> bytes:
         address = target.address
         return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
+
+    def on(self, event: DialogEvent) -> None:
+        """Change the state."""
+        self.state = next_state(DIALOG_TRANSITIONS, self.state, event)
 
     @property
     def returning(self) -> bool:

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.dialog.rules.holes import hole_at
+from konverse.dialog.rules.writers import is_behind
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.writer import MERGED, NO_HEIR, Heir, Hole
+from konverse.dialog.state.writer import MERGED, NO_HEIR, Heir, Hole, Writer
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
@@ -192,8 +193,14 @@ class _Trail:
         shared = state.named.living.get(key)
         if shared or (shared is False and not speaks) or key in state.named.over:
             return True  # other sessions may have begun it as well, and their messages are among the received ones
+        if any(not self._is_ours(lane.writer, state) for lane in endpoint.lanes()):
+            return True  # handlers at its home have sent as well, or another process that has adopted it
         self.number = min(max(self.number, endpoint.received), self.end)
         return False
+
+    def _is_ours(self, writer: Writer, state: Partition) -> bool:
+        """Whether it is the writer whose messages these are, or an earlier id of it."""
+        return writer.id == self.writer or is_behind(state, writer, self.writer)
 
 
 def _sent_by(state: Partition) -> dict[Address, int]:

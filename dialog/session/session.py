@@ -46,6 +46,7 @@ from .dialogs import (
     END_CALL_SUFFIX,
     PLAIN,
     BeginOptions,
+    DialogEvent,
     DialogState,
     EndedConversations,
     Lifetimes,
@@ -296,9 +297,8 @@ class Session(SessionLanes):
         if dialog.conversation in self._redirecting:
             raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
         dialog.finished, dialog.open = True, False
-        opened = dialog.redirects is not None and dialog.redirects.opened
-        if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
-            return []  # FIN follows the held messages; without messages there is no target to notify
+        if dialog.state is DialogState.BEGINNING:
+            return []  # FIN follows the held messages
         self.fin(dialog)
         return self._hand(dialog.target)
 
@@ -331,8 +331,7 @@ class Session(SessionLanes):
         self._ended_by_peers.pop(dialog.conversation, None)
         if error_body and not dialog.pending:
             dialog.drop_held()
-        if dialog.state is DialogState.OPEN:
-            dialog.state = DialogState.ENDING
+        dialog.on(DialogEvent.END_CALLED)
         dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
         if not self._may_end(dialog):
             self._ending.append(dialog)
@@ -397,7 +396,7 @@ class Session(SessionLanes):
         """Refuse further sends: home has reported that the peer has ended. The application must still call END."""
         dialog = self.dialogs.pop(conversation, None)
         if dialog is not None:
-            dialog.state = DialogState.ENDED
+            dialog.on(DialogEvent.OVER)
             dialog.open = False
             if dialog.flags & NAMED:
                 if len(self._ended_by_peers) >= SESSION_OVER_ENTRIES_MAX:
@@ -496,9 +495,9 @@ class Session(SessionLanes):
         for dialog in take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
             dialog.go_along()
             if dialog.state is DialogState.BEGINNING:
-                dialog.state = DialogState.OPEN
+                dialog.on(DialogEvent.BEGUN)
             self._go_on(dialog, touched)
-            if dialog.finished and dialog.sent and not self.transactions.finishes(dialog):
+            if dialog.finished and not self.transactions.finishes(dialog):
                 self.fin(dialog)
                 touched[dialog.target.address] = dialog.target
         for dialog in list(self._redirecting.values()):
@@ -524,7 +523,7 @@ class Session(SessionLanes):
         home = dialog.home
         prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         home.put(Single(prefix, -1, dialog.key), END_CALL_SUFFIX, dialog.waiting_end or None)
-        dialog.state = DialogState.ENDED
+        dialog.on(DialogEvent.OVER)
         if self.dialogs.get(dialog.conversation) is dialog:
             del self.dialogs[dialog.conversation]
 

@@ -23,7 +23,7 @@ from konverse.schemas.wire.client_transaction import TransactionDialog, Transact
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import PLAIN, BeginOptions, DialogState, EndedConversations, SessionDialog
+from .dialogs import PLAIN, BeginOptions, DialogEvent, EndedConversations, SessionDialog
 from .lanes import Lane, Single, has_ingested, refused
 
 _STEP_BYTES: Final = 40
@@ -115,7 +115,7 @@ class StagedTransaction:
         if known is not None:
             return known
         dialog = session.propose(conversation, begin, manner)
-        dialog.state = DialogState.STAGED
+        dialog.on(DialogEvent.STAGED)
         self._add(_Step(dialog, Kind.BEGIN))
         self.begun.append(dialog)
         return dialog
@@ -161,7 +161,7 @@ class StagedTransaction:
         self._check_staging()
         saved = self._savepoints.back_to(savepoint)
         for dialog in self.begun[len(saved.begun) :]:
-            dialog.state = DialogState.NOT_BEGUN
+            dialog.on(DialogEvent.ROLLED_BACK)
         self.steps, self.begun, self._known = [*saved.steps], [*saved.begun], {*saved.known}
         self.size_bytes = saved.size_bytes
 
@@ -169,7 +169,7 @@ class StagedTransaction:
         """Discard all steps."""
         self.over = True
         for dialog in self.begun:
-            dialog.state = DialogState.NOT_BEGUN
+            dialog.on(DialogEvent.ROLLED_BACK)
 
     def _check_staging(self) -> None:
         if self.over:
@@ -249,7 +249,7 @@ class Transactions:
         transaction.over = True
         for dialog in transaction.begun:
             session.dialogs[dialog.conversation] = dialog
-            dialog.state = DialogState.OPEN
+            dialog.on(DialogEvent.COMMITTED)
         for dialog in transaction.dialogs:
             dialog.pending += 1
             dialog.open = False
@@ -297,8 +297,6 @@ class Transactions:
         named = {*transaction.begun}
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
-            if kind is Kind.FIN and not dialog.sent:
-                continue  # without a message there is no target to notify
             if kind is Kind.MESSAGE and not dialog.sent and dialog not in named:
                 steps.append(TransactionStep(places[dialog], Kind.OPEN, body=dialog.opener))
                 named.add(dialog)
@@ -307,7 +305,7 @@ class Transactions:
                 dialog.sent += 1
             steps.append(TransactionStep(places[dialog], kind, sequence, message_type, body, timeout_ms))
             if kind is Kind.END_CALL:
-                dialog.state = DialogState.ENDED
+                dialog.on(DialogEvent.OVER)
                 if session.dialogs.get(dialog.conversation) is dialog:
                     del session.dialogs[dialog.conversation]
         spoken_of = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
@@ -349,7 +347,7 @@ class Transactions:
                 if not refused(state, transaction.lane, transaction.counter):
                     break
                 for dialog in transaction.dialogs:
-                    dialog.state = DialogState.ENDED  # the transaction did not happen, so nothing may follow it
+                    dialog.on(DialogEvent.OVER)  # the transaction did not happen, so nothing may follow it
                     self._session.ended_conversations.discard(dialog)
                 arrived.append(transaction)
                 continue

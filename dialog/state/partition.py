@@ -18,7 +18,7 @@ from konverse.schemas.groups import founders, own_group
 from konverse.schemas.identifiers import Address, LogIdentity, Role, incarnation_tag, owner_writer
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, CLEANED_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import Rejection
-from konverse.schemas.wire.records import Begin, Notice, NoticeReason, WriterClosed
+from konverse.schemas.wire.records import Begin, Closed, Notice, NoticeReason, WriterClosed
 
 from .attempts import Attempts
 from .batches import Judgement, PendingRows
@@ -28,7 +28,7 @@ from .mailbox import Bounced, Mailbox
 from .named import NamedSides
 from .outbox import Gate, Stream, Suffixes
 from .recent import Recent
-from .relocations import Moves, tell_closed
+from .relocations import Arrival, Moves, tell_closed
 from .transitions import State
 from .writer import Writer
 
@@ -281,8 +281,18 @@ class Partition:
         self.forgotten.append(endpoint)
         arrival = self.moves.arrivals.pop(endpoint.index, None)
         if arrival is not None:
-            stream = self.stream_to(arrival.previous)
-            tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
+            self._tell_previous(endpoint, arrival)
+
+    def _tell_previous(self, endpoint: Endpoint, arrival: Arrival) -> None:
+        """Send CLOSED, with what the first place has to remember of a target: senders write there (M148)."""
+        conversation, closed = endpoint.conversation, Closed(arrival.generation - 1)
+        if endpoint.role is Role.TARGET:
+            cleaned = self.cleaned.get(conversation)
+            awaits_home = self.tombstones.get(conversation) == conversation
+            if awaits_home:  # a FIRST of home is judged at the first place alone
+                del self.tombstones[conversation]
+            closed = closed._replace(cleaned=cleaned and cleaned.home, awaits_home=awaits_home)
+        tell_closed(self.stream_to(arrival.previous), endpoint.role, conversation, closed)
 
     def _leave_terms(self, terms: Terms) -> None:
         """Drop Terms that no endpoint uses: they would pile up, and the catalog would be asked about them."""

@@ -32,6 +32,8 @@ class Arrival(NamedTuple):
     generation: int
     """Number of moves of the endpoint."""
     previous: Address
+    first: Address
+    """Where it began. Its peer and its session write there."""
 
 
 class Moves:
@@ -71,8 +73,8 @@ class Moves:
         return stub
 
 
-def tell_closed(stream: Stream, role: Role, conversation: bytes, generation: int) -> None:
+def tell_closed(stream: Stream, role: Role, conversation: bytes, closed: Closed) -> None:
     """Send CLOSED: the stub of this generation at the destination may go."""
-    suffix = encode_suffix(Suffix(detail=Closed(generation)))
+    suffix = encode_suffix(Suffix(detail=closed))
     prefix = stream.head(Kind.CLOSED, role) + conversation
     stream.push(Run(prefix, conversation, NO_SEQUENCE, suffix, [None]))

@@ -1,4 +1,4 @@
-"""The states of a conversation endpoint, as a table.
+"""The states of a conversation endpoint, as a table; and `next_state`, the door of every table of states.
 
 Two rules. An endpoint changes state only through `next_state`. A pair of state and event that is not in the table is
 a bug in konverse and raises AssertionError: `ingest` has judged every record from outside, and `transaction` has
@@ -11,12 +11,19 @@ The side that ends second sends END too. Applications never see that END: it let
 lasts: an endpoint that reaches it is forgotten (protocol.md section 3).
 
 Source of names and codes: service-broker.md 3.2.
+
+Dialogs of sessions (`dialog.session.dialogs`), pooled conversations (`dialog.pool.places`) and owners
+(`dialog.owner.events`) have tables of the same form.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import Final
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import Final, TypeVar
+
+_State = TypeVar("_State", bound=Enum)
+_Event = TypeVar("_Event", bound=Enum)
 
 
 class State(IntEnum):
@@ -80,8 +87,8 @@ RECEIVING: Final = (_CO, _SO)
 """States in which further messages of the peer are accepted."""
 
 
-def next_state(state: State, event: Event) -> State:
+def next_state(table: Mapping[tuple[_State, _Event], _State], state: _State, event: _Event) -> _State:
     """The state after `event`; AssertionError for a pair that the table does not have."""
-    after = TRANSITIONS.get((state, event))
+    after = table.get((state, event))
     assert after is not None, f"{event.name} cannot happen in {state.name}"
     return after

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Se
 from uuid import UUID
 
 from konverse.dialog.state.endpoint import NO_TIME, Endpoint, Entry
-from konverse.dialog.state.transitions import OVER, SENDING, Event, State, next_state
+from konverse.dialog.state.transitions import OVER, SENDING, TRANSITIONS, Event, State, next_state
 from konverse.schemas.errors import (
     ENDED_TWICE,
     BadInput,
@@ -391,7 +391,7 @@ class Transaction(ReceivedMessages):
         if committed in OVER or not self._ends(dialog):
             return None
         gone = any(cleanup.endpoint == dialog.index and isinstance(cleanup, Cleanup) for cleanup in self.cleanups)
-        return State.CLOSED if gone else next_state(committed, Event.END)
+        return State.CLOSED if gone else next_state(TRANSITIONS, committed, Event.END)
 
     def _ends(self, dialog: Endpoint | NewDialog) -> bool:
         """Whether this transaction ends the side."""

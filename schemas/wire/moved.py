@@ -51,6 +51,8 @@ class Moved(NamedTuple):
 
     generation: int
     previous: Address
+    first: Address
+    """Where it began. Its peer and its session write there."""
     state: int
     service: str
     far_service: str
@@ -93,6 +95,7 @@ def encode_moved(moved: Moved) -> bytes:
     value = {
         **moved._asdict(),
         "previous": address_to_avro(moved.previous),
+        "first": address_to_avro(moved.first),
         "peer": address_to_avro(moved.peer),
         "begin": moved.begin and begin_to_avro(moved.begin),
         "voices": _voices_to_avro(moved.voices),
@@ -113,6 +116,7 @@ def decode_moved(data: bytes) -> Moved:
         moved = Moved(**{
             **value,
             "previous": address_from_avro(value["previous"]),
+            "first": address_from_avro(value["first"]),
             "peer": address_from_avro(value["peer"]),
             "begin": value["begin"] and begin_from_avro(value["begin"]),
             "voices": _voices_from_avro(value["voices"]),

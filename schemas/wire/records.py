@@ -239,6 +239,10 @@ class Closed(NamedTuple):
     """Detail of CLOSED: the endpoint is forgotten in its last place, so its stub of this generation may go."""
 
     generation: int
+    cleaned: Address | None = None
+    """Home of a target that was ended WITH CLEANUP: it is notified when it sends something (behaviour 121)."""
+    awaits_home: bool = False
+    """A target that has ended, but not its home: a FIRST of home may still come to the first place (M289)."""
 
 
 class Timer(NamedTuple):

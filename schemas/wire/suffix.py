@@ -70,6 +70,7 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
 
 _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "home": address_from_avro,
+    "cleaned": lambda item: item and address_from_avro(item),
     "at": address_from_avro,
     "judge": address_from_avro,
     "reason": lambda name: (BounceReason if name in BounceReason.__members__ else NoticeReason)[name],

@@ -153,7 +153,7 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
         headers=user_headers.map(tuple),
         header=st.binary(max_size=60),
     ),
-    st.builds(Closed, ints),
+    st.builds(Closed, ints, st.none() | addresses, st.booleans()),
     st.builds(Timer, timeouts),
 )
 
@@ -254,6 +254,7 @@ def moved_states(draw: st.DrawFn) -> Moved:
     return Moved(
         generation=draw(st.integers(1, 100)),
         previous=draw(addresses),
+        first=draw(addresses),
         state=draw(st.integers(0, 6)),
         service=draw(texts),
         far_service=draw(texts),

@@ -36,7 +36,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     _take_back(state, side, SPOKEN)
     if side.key[0] == Role.TARGET:
         state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
-        state.await_home(side)
+    state.await_home(side)
     state.remove(side)
 
 

@@ -117,7 +117,7 @@ class SecondFold(SecondState):
             side = self._at(index, commit)
             if side is None:
                 continue
-            started = side.code == "SO" and (side.numbering >= 0 or side.end_of_stream is None)
+            started = side.code == "SO" and (side.numbering >= 0 or side.end_of_stream != name)
             opened = Opened(side.opener) if started and side.numbering < 0 else None  # its session may send FIRST, too
             flags = FIRST * started | NAMED * (opened is not None and side.key in self.named.living)
             side.talked = True

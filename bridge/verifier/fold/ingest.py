@@ -313,6 +313,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if side is None:
         if role is Role.TARGET:
             state.cleanups.cleaned.pop(envelope.conversation, None)
+            state.heard_of_home(envelope.conversation)
             if not envelope.flags & REFUSED:  # if the BEGIN was refused, another session may begin the conversation
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if envelope.flags & NAMED:

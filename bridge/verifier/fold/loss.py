@@ -11,7 +11,7 @@ from konverse.schemas.system_messages import ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import FIRST, BounceReason, End, Envelope, Kind, Suffix
 
 from .answers import bounce, refuse_begin
 from .moves import follow
@@ -55,6 +55,7 @@ def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
     state.tally["freed by a loss" if side.ended else "failed by a loss"] += 1
     if side.ended:
         side.peer_failed = True
+        state.await_home(side)
         state.bury(side)
     else:
         state.fail(side, lost.start, body)
@@ -107,13 +108,21 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
     """Whether the message's number shows that one before it was passed over; if so, the conversation fails."""
-    skipped = envelope.sequence > len(side.heard) and origin_of(record) is None
+    first_is_missing = _expects_first(state, side, envelope) and envelope.sequence > 0
+    skipped = (envelope.sequence > len(side.heard) or first_is_missing) and origin_of(record) is None
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False
     state.tally["missed after a loss"] += 1
     lost = Lost(*state.losses.hole)
     _fail(state, side, lost, lost_body(*lost))
     return True
+
+
+def _expects_first(state: SecondState, side: Side, envelope: Envelope) -> bool:
+    """Whether home's FIRST made the target, and the FIRST of the session that began the conversation did not come."""
+    own = envelope.writer == side.opener or side.key not in state.named.living
+    made_by_home = side.key[0] == Role.TARGET and state.tombstones.get(side.key[1]) == side.opener
+    return made_by_home and own and not envelope.flags & FIRST
 
 
 def told_of_loss(state: SecondState, envelope: Envelope) -> None:

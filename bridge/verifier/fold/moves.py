@@ -208,10 +208,14 @@ def closed(state: SecondState, envelope: Envelope) -> str:
     if isinstance(detail, Closed):
         chain = state.moves.stubs.get(key, {})
         stub = chain.pop(detail.generation, None)
+        awaited = stub is not None and (state.heard_of_home(key[1]) or detail.awaits_home)
         if stub is not None and not chain and key not in state.living:
             state.named.end(key, MOVED, state.now_ms)
-            if key[0] == Role.TARGET:
+            if awaited and stub.previous is None:
                 state.refuse_home(key[1])
+            if detail.cleaned is not None:
+                state.tally["cleaned up elsewhere"] += 1
+                state.cleanups.cleaned[key[1]] = detail.cleaned, state.now_ms
         if not chain:
             state.moves.stubs.pop(key, None)
             opener = state.moves.away.pop(key, None)
@@ -220,7 +224,8 @@ def closed(state: SecondState, envelope: Envelope) -> str:
                 state.moves.over_elsewhere.add(key[1])
         if stub is not None and stub.previous is not None:
             state.tally["CLOSED walked on"] += 1
-            state.say_closed(key, stub.previous, detail.generation - 1)
+            before = Closed(detail.generation - 1, detail.cleaned, awaited)
+            state.say_closed(key, stub.previous, before)
     return "control"
 
 

@@ -58,7 +58,7 @@ TALLIED: Final = (
     "missed after a loss", "freed by a loss", "told of a loss", "late after a loss", "failed elsewhere by a loss",
     "rejected", "rejected at once", "begun in a group", "begun in a target's group", "moved to a group",
     "moved to a group with unread", "moved to a group elsewhere", "followed its group",
-    "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
+    "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "cleaned up elsewhere", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "ranked", "moved with a level",
 )  # fmt: skip
@@ -338,7 +338,11 @@ class SecondState:
         self.take_away(side)
         self.over[side.key] = side.opener, True
         if side.previous is not None:
-            self.say_closed(side.key, side.previous, side.generation - 1)
+            closed = Closed(side.generation - 1)
+            if side.key[0] == Role.TARGET:
+                home, _ = self.cleanups.cleaned.get(side.key[1], (None, 0))
+                closed = Closed(side.generation - 1, home, self.heard_of_home(side.key[1]))
+            self.say_closed(side.key, side.previous, closed)
 
     def over_before_it_began(self, key: Key, opener: bytes) -> None:
         """Note that a side must not begin: its opener ended it before it began here."""
@@ -356,9 +360,9 @@ class SecondState:
             self.moves.leaving.pop(side.group, None)
         self.unused.append(side.index)
 
-    def say_closed(self, key: Key, address: Address, generation: int) -> None:
+    def say_closed(self, key: Key, address: Address, closed: Closed) -> None:
         """Send CLOSED, so that the stub of a side that has moved is removed."""
-        self.stage(address, Output(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
+        self.stage(address, Output(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", closed))
 
     def stage(self, address: Address, said: Output) -> None:
         """Add an output. It may leave at once, unless it must follow outputs that have not arrived."""
@@ -402,7 +406,7 @@ class SecondState:
 
     def await_home(self, side: Side) -> None:
         """Refuse the FIRST that home may still send to a target which ends by itself."""
-        if side.key[0] == Role.TARGET and minted_ms(side.opener) is not None:
+        if side.key[0] == Role.TARGET:
             self.refuse_home(side.key[1])
 
     def refuse_home(self, conversation: bytes) -> None:
@@ -410,10 +414,12 @@ class SecondState:
         if conversation not in self.tombstones:
             self.refuse_first(conversation, conversation)
 
-    def heard_of_home(self, conversation: bytes) -> None:
-        """No FIRST of home is awaited any more."""
-        if self.tombstones.get(conversation) == conversation:
+    def heard_of_home(self, conversation: bytes) -> bool:
+        """No FIRST of home is awaited any more; return whether one was."""
+        awaited = self.tombstones.get(conversation) == conversation
+        if awaited:
             del self.tombstones[conversation]
+        return awaited
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
         """Begin a side."""

@@ -77,6 +77,7 @@ def strike(state: SecondState) -> None:
         state.tally["gone with its lifetime"] += 1
         side.expires_ms = None
         state.given_up.add(side.key[1])
+        state.await_home(side)
         state.remove(side)
 
 

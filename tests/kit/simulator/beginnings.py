@@ -59,9 +59,7 @@ def speak_first(work: Work) -> None:
     silent = [
         dialog
         for dialog in work.at.conversations
-        if dialog.role is Role.INITIATOR
-        and dialog.state is State.STARTED_OUTBOUND
-        and (dialog.clock is None or dialog.clock.end_of_stream is None)  # only home ends the stream of a pool
+        if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND
     ]
     if not silent or not work.world.choices.chance(300):
         return

@@ -218,6 +218,7 @@ PATHS: Final = {
     "cleaned up, not open": "and it had ended before, without its peer",
     "taken back": "something that it had said and that was not known to have arrived said nothing any more",
     "cleaned up and spoken to": "its peer spoke to it later and got an Error",
+    "cleaned up elsewhere": "it had moved away from where it began, and its first place learned of the clean-up",
     "given up": "an operator had a conversation fail on both sides",
     "timer set": "by a handler or a session",
     "timer set anew": "before it rang",

@@ -176,7 +176,7 @@ def test_a_conversation_from_another_partition_stays_until_the_catalog_is_read_a
     moved(driver)
     driver.arrive(*conversations("third", client=Scribe("late")))
     third = endpoint_of(driver, "third")
-    driver.state.moves.arrivals[third.index] = Arrival(1, ELSEWHERE)
+    driver.state.moves.arrivals[third.index] = Arrival(1, ELSEWHERE, ELSEWHERE)
     transaction = driver.owner.take()
     assert transaction is not None
     assert transaction.dialog is third, "whoever sent it here may know better"

@@ -13,7 +13,7 @@ from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
 from konverse.schemas.system_messages import Rejection
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.records import FIRST, HEIR, NAMED, Kind
+from konverse.schemas.wire.records import FIRST, HEIR, NAMED, NO_SEQUENCE, Kind, Opened, Suffix
 from konverse.schemas.wire.token import Sent, Token
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.moving import living, relocate
@@ -189,6 +189,19 @@ def test_held_messages_are_not_looked_up_where_another_session_has_begun_the_con
     ask(asking, side)
     asking.read(side.state)
     assert asking.expired, "what it has received may be of the other one"
+
+
+@pytest.mark.parametrize("who", ["a handler", "a process that adopted it"])
+def test_held_messages_are_not_looked_up_where_others_have_sent_on_the_conversation(side: Side, who: str) -> None:
+    """A handler at home made the target, or an adopter spoke on it, and the held message never left."""
+    client, other = writer(), writer(2) if who != "a handler" else Scribe("owner")
+    begun = Suffix("order", begin=begin_block(), detail=Opened(client.id))
+    side.take(other.message(side.address, CONVERSATION, flags=FIRST, suffix=begun, sequence=NO_SEQUENCE), b"h")
+    side.take(client.first(side.address, identifier("b"), begin_block()))  # so that it was heard where they would stand
+    asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=0),)))
+    ask(asking, side)
+    asking.read(side.state)
+    assert asking.expired, "the one that was received may be another one"
 
 
 def test_a_held_message_that_is_rejected_at_once_is_not_received(side: Side) -> None:

@@ -6,9 +6,10 @@ import pytest
 
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role, session_writer
-from konverse.schemas.wire.operations import Cleanup, Fail, Relocate
+from konverse.schemas.wire.operations import Cleanup, Fail, Lost
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix, Timer
-from tests.kit.builders import Pair, Scribe, Side, begin_block
+from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier
+from tests.kit.moving import World, living, move, relocate
 
 SESSION = session_writer(1, 4711)
 
@@ -20,9 +21,23 @@ def pair() -> Pair:
     return made
 
 
-def spoken(pair: Pair, messages: int = 0) -> bytes:
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.client.id = SESSION
+    return made
+
+
+def lose(side: Side) -> None:
+    """The next three records are gone, and a COMMIT reports that."""
+    lost = Lost(side.state.ingest_to, side.state.ingest_to + 3)
+    side.state.ingest_to = lost.end
+    side.commit(rare=[lost])
+
+
+def spoken(pair: Pair, messages: int = 0, **begin: int) -> bytes:
     """A conversation on which a handler at home has sent a message; the session has sent `messages`."""
-    conversation = pair.begin(messages=messages)
+    conversation = pair.begin(messages=messages, **begin)
     pair.home.send(pair.initiator(conversation), b"from a handler")
     return conversation
 
@@ -134,20 +149,116 @@ def test_homes_first_does_not_revive_a_target_that_has_failed_by_itself(pair: Pa
     assert pair.target.state.tombstones == {}
 
 
-def test_homes_first_does_not_revive_a_target_that_has_moved_away_and_ended(pair: Pair) -> None:
-    """Its stub is gone when home's FIRST comes."""
-    conversation = spoken(pair, messages=1)
-    there = Side("elsewhere")
-    pair.target.commit(rare=(Relocate(pair.receiver(conversation).index, there.address, 0, 1),))
-    pair.target.deliver(there)
-    moved = there.state.endpoint(Role.TARGET, conversation)
-    assert moved is not None
-    there.commit(rare=(Cleanup(moved.index),))
-    there.deliver(pair.target)
-    assert not pair.target.state.moves.stubs
+@pytest.mark.parametrize("opener", ["a session", "a query of Spark"])
+@pytest.mark.parametrize("end", ["its lifetime is over", "data was lost"])
+def test_homes_first_does_not_revive_a_target_that_ended_and_waits_for_its_home_no_more(
+    pair: Pair, end: str, opener: str
+) -> None:
+    """The target has ended first, and is then forgotten without the END of its home."""
+    if opener != "a session":
+        pair.client.id = identifier("a query")
+    conversation = spoken(pair, messages=1, lifetime_ms=60_000)
+    pair.target.end(pair.receiver(conversation))
+    if end == "data was lost":
+        lose(pair.target)
+    else:
+        pair.target.state.now_ms = 100_000
+        pair.target.commit()
+    assert pair.target.state.live() == []
     pair.home.deliver(pair.target)
     assert pair.target.state.live() == []
     assert pair.target.state.tombstones == {}
+
+
+def test_homes_first_does_not_revive_a_querys_target_that_was_cleaned_up(pair: Pair) -> None:
+    pair.client.id = identifier("a query")
+    conversation = spoken(pair, messages=1)
+    pair.target.commit(rare=(Cleanup(pair.receiver(conversation).index),))
+    pair.home.deliver(pair.target)
+    assert pair.target.state.live() == []
+    assert Kind.NO_PEER in [sent.kind for sent in pair.target.deliver(pair.home)]
+    assert pair.initiator(conversation).state is State.ERROR
+
+
+@pytest.mark.parametrize("who", ["home, first", "home, later", "the session"])
+@pytest.mark.parametrize("moves", [1, 2])
+def test_a_sender_learns_that_its_target_moved_away_and_was_cleaned_up_there(
+    world: World, who: str, moves: int
+) -> None:
+    """Its stubs are gone when the next message comes: the first place answers by NO_PEER (M148)."""
+    conversation = world.begin(messages=1)
+    if who != "the session":
+        world.home.send(world.initiator(conversation), b"from a handler")
+    if who == "home, later":
+        world.settle()
+    side, target = world.target, world.receiver(conversation)
+    for there in (world.second, world.third)[:moves]:
+        relocate(side, target, there)
+        side.deliver(there)
+        side, target = there, living(there, Role.TARGET, conversation)
+    side.commit(rare=(Cleanup(target.index),))
+    for source, to in ((world.third, world.second), (world.second, world.target)):
+        source.deliver(to)
+    assert not world.target.state.moves.stubs
+    if who == "the session":
+        world.send(conversation, b"1", sequence=1)
+    elif who == "home, later":
+        world.home.send(world.initiator(conversation), b"more")
+    world.settle()
+    assert world.initiator(conversation).state is State.ERROR
+    for place in (world.target, world.second, world.third):
+        assert place.state.live() == []
+        left = who != "home, first" and place is world.target
+        assert place.state.tombstones == ({conversation: conversation} if left else {})
+
+
+def test_the_end_of_home_drops_the_tombstone_of_a_target_that_moved_away_and_was_cleaned_up(world: World) -> None:
+    conversation = world.begin(messages=1)
+    relocate(world.target, world.receiver(conversation), world.second)
+    world.target.deliver(world.second)
+    world.second.commit(rare=(Cleanup(living(world.second, Role.TARGET, conversation).index),))
+    world.second.deliver(world.target)
+    assert world.target.state.tombstones == {conversation: conversation}
+    world.end_call(conversation)
+    world.settle()
+    assert {one for side in (world.target, world.second) for one in side.state.tombstones.values()} <= {world.client.id}
+    assert world.home.state.live() == []
+
+
+def test_a_message_of_the_session_behind_its_lost_first_fails_the_target_that_homes_first_made(pair: Pair) -> None:
+    """The numbers alone do not show the gap: the handler's message was counted as well (M213)."""
+    conversation = pair.begin(messages=0)
+    pair.client.message(pair.target.address, conversation)  # FIRST, which is deleted before it is read
+    lose(pair.target)
+    pair.home.send(pair.initiator(conversation), b"from a handler")
+    pair.home.deliver(pair.target)
+    pair.send(conversation, b"1", sequence=1)
+    target = pair.receiver(conversation)
+    assert (target.state, pair.target.waiting(target)) == (State.ERROR, ["reply"])
+    kinds = [sent.kind for sent in pair.target.deliver(pair.home)]
+    assert kinds == [Kind.ERROR, Kind.BOUNCE]
+    assert pair.initiator(conversation).state is State.ERROR
+
+
+def test_a_handlers_message_on_a_pools_conversation_makes_the_target(pair: Pair) -> None:
+    conversation = pair.begin(messages=0)
+    timer = Suffix(detail=Timer(60_000, "EndOfStream"))
+    pair.home.take(pair.client.write(Kind.SET_TIMER, pair.home.address, conversation, suffix=timer))
+    pair.home.send(pair.initiator(conversation), b"from a handler")
+    pair.home.send(pair.initiator(conversation), b"", message_type="EndOfStream")
+    pair.home.deliver(pair.target)
+    assert pair.target.waiting(pair.receiver(conversation)) == ["reply", "EndOfStream"]
+
+
+def test_what_comes_back_of_a_home_that_moved_twice_reaches_the_mailbox_that_its_session_reads(world: World) -> None:
+    conversation = world.begin(messages=1)
+    here = move(world, world.home, world.initiator(conversation), world.second)
+    here = move(world, world.second, here, world.third)
+    world.target.commit(rare=(Cleanup(world.receiver(conversation).index),))
+    world.third.send(here, b"from a handler")
+    world.settle()
+    assert [one.body for one in world.home.state.mailbox.entries.values()] == [b"from a handler"]
+    assert not world.second.state.mailbox.entries
 
 
 def test_what_home_sends_to_a_target_that_has_failed_leaves_no_tombstone(pair: Pair) -> None:
