@@ -23,6 +23,7 @@
     ├── QueueFull                    back-pressure: nothing was written, try again
     ├── SteppedDown, GroupLocked     another owner has the partition, or a transaction the group; redelivered later
     ├── OutcomeUnknown, OutcomeExpired    it is unknown whether the record was written: for the time being, or for good
+    ├── TransactionLost              a client transaction was committed and did not happen
     ├── BrokerClosed, SessionTakenOver    used after close; another process closed the session
     ├── TopicMismatch, MalformedRecord    a topic is missing or has other settings; bytes that are not a record
     ├── PartitionHalted              the logs contradict each other; the partition stops with an alarm
@@ -386,6 +387,10 @@ class OutcomeExpired(KonverseError):
 
 class SessionTakenOver(KonverseError):
     """Another process closed this session, to ask for its outcome or to adopt its dialogs: connect again to go on."""
+
+
+class TransactionLost(KonverseError):
+    """A transaction of a client was committed and did not happen: nothing of it is received. Do it again."""
 
 
 class BrokerClosed(KonverseError):

@@ -163,7 +163,7 @@ class Sender:
         self.check([dialog])
         self.wait_for_id()
         self._decide_when(
-            lambda: not (dialog.home.full or dialog.blocked),
+            lambda: not (dialog.home.full or dialog.unsettled),
             lambda: self.session.set_timer(dialog, timer),
             lambda: (dialog, dialog.home),
         )
@@ -464,7 +464,7 @@ class Sender:
 
 def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, failure: object) -> QueueFull:
     """The error for a call that found no room on a dialog or lane."""
-    if dialog is not None and dialog.blocked:
+    if dialog is not None and dialog.unsettled:
         return QueueFull(
             f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
             "(`konverse transmit`)? This was not sent, try again later"

@@ -54,7 +54,7 @@ def claimed(state: Partition, *, clean: bool) -> None:
     attempts.trying.clear()
     if not suspects:
         return
-    alone = all(endpoint in suspects[0].members for endpoint in suspects)
+    alone = all(endpoint in suspects[0].members for endpoint in known if endpoint is not None)
     attempts.suspect([endpoint.index for endpoint in suspects], alone=alone)
     if alone:
         for endpoint in suspects:

@@ -121,7 +121,7 @@ def on_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelo
         return
     if detail.batch <= decided:
         return
-    pending.decided[track] = detail.batch
+    pending.decide(track, detail.batch)
     over = [attempt for attempt in pending.attempts if attempt[0] == track and attempt[1] <= detail.batch]
     waiting = {attempt: pending.drop(attempt) for attempt in over}
     rows = [
@@ -181,18 +181,22 @@ def on_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
 
 
 def on_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """VETO: an attempt must lose, unless it has won; in that case the decision is on its way already."""
+    """VETO: an attempt must lose, unless it has won.
+
+    Had it won, the decision left before this answer, which removes rows of a partition that has forgotten its decision.
+    """
     detail = envelope.suffix.detail
     if isinstance(detail, Veto) and is_over(state, detail.query):
-        _tell_lost(state, detail)  # had it won, the decision would have left before
+        _tell_lost(state, detail)
         return
     judgement = _of(state, detail.query) if isinstance(detail, Veto) else None
-    if not isinstance(detail, Veto) or judgement is None or len(judgement.vetoed) >= VETO_ENTRIES_MAX:
+    late = judgement is not None and isinstance(detail, Veto) and detail.batch <= judgement.decided
+    if not isinstance(detail, Veto) or judgement is None or not (late or len(judgement.vetoed) < VETO_ENTRIES_MAX):
         state.statistics.undeliverable += 1
         return
-    if detail.batch > judgement.decided:
+    if not late:
         judgement.vetoed[detail.attempt] = detail.batch
-        _tell_lost(state, detail)
+    _tell_lost(state, detail)
 
 
 def abandon(state: Partition, operation: Abandon) -> None:

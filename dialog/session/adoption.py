@@ -235,7 +235,7 @@ class Adoption:
         dialog.judged = case.standing in (FoundState.FINISHED, FoundState.ENDED)
         if case.standing in (FoundState.OPEN, FoundState.FINISHED):
             dialog.on(DialogEvent.ADOPTED)
-            session.dialogs[case.conversation] = dialog
+            session.keep(dialog)
         else:
             dialog.on(DialogEvent.OVER)
         return Adopted(dialog, case.standing)

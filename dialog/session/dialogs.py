@@ -282,10 +282,15 @@ class SessionDialog:
         return bool(self.flags & RETURNING)
 
     @property
+    def unsettled(self) -> bool:
+        """Whether a call must wait for a transaction, to which it would be ahead otherwise."""
+        living = self.state in (DialogState.BEGINNING, DialogState.OPEN)
+        return self.pending > 0 and living and self.waiting_end is None
+
+    @property
     def blocked(self) -> bool:
-        """Whether a send must wait for a transaction."""
-        sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
-        return self.pending > 0 and sending and self.waiting_end is None and not self.finished
+        """Whether a send must wait for a transaction. After `finish` it is refused, so it need not wait."""
+        return self.unsettled and not self.finished
 
     def check_open(self, *, ends: bool = False) -> None:
         """Raise ConversationEnded when nothing may be sent on it (8429), or it may not be ended again (8427).
@@ -327,7 +332,7 @@ class SessionDialog:
 
     def check_path(self) -> None:
         """Raise QueueFull while outputs of a transaction on it have not arrived."""
-        if self.blocked:
+        if self.unsettled:
             raise QueueFull("outputs of an earlier transaction on this dialog have not arrived yet; try again")
 
     def go_along(self) -> None:

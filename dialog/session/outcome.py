@@ -93,7 +93,7 @@ class OutcomeQuery:
                 del self._wanted[key]
                 continue
             if state.address == self._transmission:
-                self._awaited[wanted.asked] = (state, _sent_by(state))
+                self._awaited.setdefault(wanted.asked, (state, _sent_by(state)))
             if said is Unheard.EXPIRED:
                 self._expire(key)
             else:

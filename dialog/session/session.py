@@ -237,7 +237,7 @@ class Session(SessionLanes):
         home = self.lane_to(begin.home)
         home.check_room()
         dialog = self.propose(conversation, begin, manner)
-        self.dialogs[conversation] = dialog
+        self.keep(dialog)
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, dialog.flags & ~RETURNING, Role.INITIATOR, begin.home.tag, home.writer)
         home.put(Single(prefix + conversation, dialog.level, dialog.key), encode_suffix(Suffix(begin=begin)), None)
@@ -255,9 +255,12 @@ class Session(SessionLanes):
         """Make a dialog without writing anything."""
         self.takeover.home = begin.home
         home, target = self.lane_to(begin.home), self.lane_to(begin.target)
-        dialog = SessionDialog(conversation, begin, home, target, manner)
+        return SessionDialog(conversation, begin, home, target, manner)
+
+    def keep(self, dialog: SessionDialog) -> None:
+        """Keep a dialog that is begun or adopted. From now on its lifetime is measured."""
+        self.dialogs[dialog.conversation] = dialog
         self._lifetimes.begun(dialog)
-        return dialog
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Produce]:
         """SEND: one record for the target (the driver's hot path does this inline).

@@ -15,19 +15,23 @@ from uuid import UUID
 
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.savepoints import Savepoints
-from konverse.schemas.errors import ENDED_TWICE, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.counting import counted, listed
+from konverse.schemas.errors import ENDED_TWICE, InvalidState, TimerRefused, TransactionLost, TransactionTooLarge
 from konverse.schemas.identifiers import Address, Role
-from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_OVER_ENTRIES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.wire.bodies import check_size
 from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Suffix
 
 from .dialogs import PLAIN, BeginOptions, DialogEvent, EndedConversations, SessionDialog
-from .lanes import Lane, Single, has_ingested, refused
+from .lanes import Lane, Single, has_ingested, lost, refused
 
 _STEP_BYTES: Final = 40
 """Upper bound for the bytes of a step in the record, without its type and body."""
+
+_DELETED: Final = "the record was deleted before the owner of the transmission partition read it"
+_CLOSED: Final = "the session was closed at the transmission partition first, as `broker.outcome` does"
 
 _DIALOG_BYTES: Final = 96
 """Upper bound for the bytes of a dialog in the record, without its BEGIN block; includes the writer of its BEGIN."""
@@ -62,6 +66,9 @@ class Dialogs(Protocol):
     def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
 
+    def keep(self, dialog: SessionDialog) -> None:
+        """Keep a dialog that is begun. From now on its lifetime is measured."""
+
     def known(self, conversation: bytes) -> SessionDialog | None:
         """The dialog that the session has begun under this id."""
 
@@ -84,11 +91,12 @@ class StagedTransaction:
         self.over = False
         """It was committed or dropped."""
         self.arrived = False
-        """Its outputs are in the logs of their destinations, or it was refused and has none."""
+        """Its outputs are in the logs of their destinations."""
         self.marks: dict[SessionDialog, tuple[Lane, int]] = {}
         """Dialog -> target lane, and the counter below which all must be acknowledged before the record leaves."""
-        self.awaited: dict[Address, int] | None = None
-        """Destination -> output counter below which all must have arrived; None before the record is expanded."""
+        self.awaited: tuple[Partition, dict[Address, int]] | None = None
+        """A fold that has expanded the record, and for each destination the output counter below which all must have
+        arrived; None before."""
         self.opens: TransactionRecord | None = None
         """The content of its record, if that names writers of BEGINs; else None."""
         self._session = session
@@ -221,6 +229,8 @@ class Transactions:
         """Their records were put; their outputs are not known to have arrived."""
         self.delivered: dict[Address, int] = {}
         """Destination -> number of transactions with outputs for it that have arrived."""
+        self._lost: deque[tuple[list[SessionDialog], str]] = deque(maxlen=SESSION_OVER_ENTRIES_MAX)
+        """Dialogs of each transaction that did not happen, and why, until a flush reports them; the latest ones."""
         self._session = session
 
     @property
@@ -248,7 +258,7 @@ class Transactions:
                 )
         transaction.over = True
         for dialog in transaction.begun:
-            session.dialogs[dialog.conversation] = dialog
+            session.keep(dialog)
             dialog.on(DialogEvent.COMMITTED)
         for dialog in transaction.dialogs:
             dialog.pending += 1
@@ -340,7 +350,7 @@ class Transactions:
 
         The outputs of a transaction have arrived when everything has that was in the outbox just after its expansion.
         """
-        arrived: list[StagedTransaction] = []
+        settled: list[StagedTransaction] = []
         for transaction in self.flying:
             assert transaction.lane is not None
             if not has_ingested(state, transaction.lane, transaction.counter):
@@ -349,29 +359,49 @@ class Transactions:
                 for dialog in transaction.dialogs:
                     dialog.on(DialogEvent.OVER)  # the transaction did not happen, so nothing may follow it
                     self._session.ended_conversations.discard(dialog)
-                arrived.append(transaction)
+                gone = lost(state, transaction.lane, transaction.counter)
+                self._lost.append((transaction.dialogs, _DELETED if gone else _CLOSED))
+                settled.append(transaction)
                 continue
-            if transaction.awaited is None:
+            if transaction.awaited is None or transaction.awaited[0] is not state:  # another fold may count otherwise
                 streams = [one for one in map(state.streams.get, transaction.destinations) if one is not None]
-                transaction.awaited = {stream.address: stream.next for stream in streams}
+                transaction.awaited = (state, {stream.address: stream.next for stream in streams})
             # a stream that begins later holds nothing of this transaction
-            if all(state.streams[to].acked >= limit for to, limit in transaction.awaited.items()):
-                arrived.append(transaction)
+            if all(state.streams[to].acked >= limit for to, limit in transaction.awaited[1].items()):
+                transaction.arrived = True
+                settled.append(transaction)
                 for address in transaction.destinations:
                     self.delivered[address] = self.delivered.get(address, 0) + 1
-        for transaction in arrived:
-            transaction.arrived = True
+        for transaction in settled:
             self.flying.remove(transaction)
             for dialog in transaction.dialogs:
                 dialog.pending -= 1
                 dialog.go_along()
-        return bool(arrived)
+        return bool(settled)
 
     def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:
         """A function that tells whether everything committed so far has arrived, on one dialog or on all.
 
         It is not enough that the record is in the log: handlers of the same side send by another path and would
-        overtake the outputs.
+        overtake the outputs. The function raises TransactionLost, once, for transactions that did not happen.
         """
         awaited = [one for one in (*self.flying, *self.waiting) if dialog is None or dialog in one.dialogs]
-        return lambda: all(one.arrived for one in awaited)
+
+        def have_arrived() -> bool:
+            self._report_lost(dialog)
+            return all(one.arrived for one in awaited)
+
+        return have_arrived
+
+    def _report_lost(self, dialog: SessionDialog | None) -> None:
+        found = [one for one in self._lost if dialog is None or dialog in one[0]]
+        if not found:
+            return
+        for one in found:
+            self._lost.remove(one)
+        ids = dict.fromkeys(UUID(bytes=one.conversation) for dialogs, _ in found for one in dialogs)
+        raise TransactionLost(
+            f"{counted(len(found), 'transaction')} did not happen, so nothing was sent, begun or ended by it on "
+            f"{listed(map(str, ids))}: {' and '.join(dict.fromkeys(why for _, why in found))}. Do it again, on a new "
+            "dialog"
+        )

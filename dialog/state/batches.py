@@ -63,6 +63,11 @@ class PendingRows:
             self.decided[track] = UNDECIDED
         return self.decided[track]
 
+    def decide(self, track: Track, batch: int) -> None:
+        """Record a decided batch. The track without a decision for the longest time is forgotten first."""
+        self.decided.pop(track, None)
+        self.decided[track] = batch
+
     def meet(self, attempt: Attempt, judge: Address) -> None:
         """Register an attempt whose rows arrive, with the partition that decides its batch."""
         if attempt not in self.attempts:

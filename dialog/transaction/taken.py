@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import length_hint
 from typing import Any, Final, NoReturn
 
 from konverse.dialog.state.endpoint import Endpoint, Entry, system_bit
 from konverse.schemas.errors import BadInput, InvalidState
-from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM
+from konverse.schemas.system_messages import DIALOG_TIMER
+from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_ERROR, TOOK_SYSTEM, TOOK_TIMER
 
 from .received import SYSTEM_SEQUENCE, Message, MessageContext
 
@@ -119,6 +120,21 @@ class ReceivedMessages:
                 position += 1 << SYSTEM_BITS if sequence >= 0 else system_bit(entry)
                 later[endpoint.index] = position
         return messages
+
+    def receive_only(self, messages: Sequence[Message]) -> None:
+        """Receive exactly these messages of an earlier iteration, whatever has come since. Running iterations end."""
+        if self._shut:
+            self.refuse_shut()
+        later: dict[int, int] = {}
+        for message in messages:
+            endpoint = message.dialog
+            position = later.get(endpoint.index, endpoint.consumed << SYSTEM_BITS)
+            if message.sequence == SYSTEM_SEQUENCE:
+                position |= TOOK_TIMER if message.type == DIALOG_TIMER else TOOK_ERROR
+            else:
+                position = (message.sequence + 1) << SYSTEM_BITS | position & TOOK_SYSTEM
+            later[endpoint.index] = position
+        self._walks, self._later = _NONE, later
 
     @property
     def received(self) -> dict[int, int]:

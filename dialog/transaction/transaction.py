@@ -255,7 +255,7 @@ class Transaction(ReceivedMessages):
             f"conversation {conversation_id} does not belong to the group of this transaction, or is over"
         )
 
-    def send(self, dialog: Endpoint | NewDialog, message_type: str, body: bytes = b"") -> None:
+    def send(self, dialog: Endpoint | NewDialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
         """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
 
         Raises InvalidState when this side may no longer send (50 to 52), TransactionTooLarge, and what `dialog.send`

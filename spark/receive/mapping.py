@@ -282,7 +282,7 @@ class Answerer:
                     raise
                 transaction.clear()
                 found = found.head(count // 2)
-                transaction.receive(len(found.messages))
+                transaction.receive_only(found.messages)
 
 
 class Batches(Generic[Counts]):

@@ -38,11 +38,11 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
     if clean:
         return
     past.wary = True
-    accused = [state.living[key] for key in past.handed if key in state.living]
-    accused = [side for side in accused if side.has_something]
+    handed = [state.living[key] for key in past.handed if key in state.living]
+    accused = [side for side in handed if side.has_something]
     past.handed = []
     if accused:
-        keys, alone = [side.key for side in accused], len({side.group for side in accused}) == 1
+        keys, alone = [side.key for side in accused], len({side.group for side in handed}) == 1
         past.accused = _accuse(past.accused, keys, alone=alone)
         if alone:
             for side in accused:

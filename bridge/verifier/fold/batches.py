@@ -85,6 +85,7 @@ def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> li
         return []
     if detail.batch <= settled:
         return []
+    del batches.settled[detail.query, detail.begins]  # it was met above; the latest decisions are forgotten last
     batches.settled[detail.query, detail.begins] = detail.batch
     batches.told.append((detail.query, detail.begins, detail.batch))
     over = [row for row in of_track if row.batch <= detail.batch]
@@ -144,6 +145,7 @@ def on_veto(state: SecondState, envelope: Envelope) -> None:
     excluded = batches.excluded[detail.query]
     if detail.batch <= batches.decided(detail.query):
         state.tally["veto too late"] += 1
+        _tell_loser(state, detail)
     elif len(excluded) < VETO_ENTRIES_MAX:
         excluded[detail.attempt] = detail.batch
         _tell_loser(state, detail)

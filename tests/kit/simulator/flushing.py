@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.errors import MalformedRecord, TransactionLost
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.records import REFUSED, Envelope, Kind
@@ -105,7 +105,11 @@ class Flushes:
         world = process.world
         self._waiting = []
         for flush in waiting:
-            if not flush.returned():
+            try:
+                returned = flush.returned()
+            except TransactionLost:
+                continue  # nothing is reported as done
+            if not returned:
                 self._waiting.append(flush)
                 continue
             world.sometimes.happened("transaction flushed", flush.way is Way.TRANSACTION)

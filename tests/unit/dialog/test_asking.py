@@ -95,6 +95,22 @@ def test_a_session_with_transactions_is_closed_where_they_are_first(side: Side) 
     assert through.state.writers[client.id].closed_at is not None
 
 
+def test_outputs_of_others_do_not_delay_the_answer_about_a_session_with_transactions(side: Side) -> None:
+    """There is always one under way: the acknowledgements are read after later transactions were ingested."""
+    client, through = writer(), Side("transmission")
+    through.state.now_ms = NOW_MS
+    asking = OutcomeQuery(Token((sent(side, client, 0),), through.address))
+    through.take(client.write(Kind.OPEN, through.address, client.id))
+    stream = through.state.stream_to(side.address)
+    stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"of its transaction"]))
+    ask(asking, through)
+    asking.read(through.state)
+    stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"of another session"]))
+    stream.acknowledge(1)
+    asking.read(through.state)
+    assert asking.addresses == [side.address]
+
+
 def test_a_session_that_is_forgotten_where_its_transactions_were_is_asked_about_elsewhere(side: Side) -> None:
     old, through = writer(time_ms=NOW_MS - 1), Side("transmission")
     through.state.now_ms = through.state.floor_ms = NOW_MS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from konverse.dialog.state.transitions import State
@@ -35,7 +37,7 @@ def lose(side: Side) -> None:
     side.commit(rare=[lost])
 
 
-def spoken(pair: Pair, messages: int = 0, **begin: int) -> bytes:
+def spoken(pair: Pair, messages: int = 0, **begin: Any) -> bytes:
     """A conversation on which a handler at home has sent a message; the session has sent `messages`."""
     conversation = pair.begin(messages=messages, **begin)
     pair.home.send(pair.initiator(conversation), b"from a handler")

@@ -106,6 +106,40 @@ def test_rows_of_a_batch_that_was_decided_are_dropped_also_when_they_come_late(q
     assert side.state.pending.rows == 1
 
 
+def test_late_rows_of_a_decision_that_was_forgotten_are_dropped_when_they_are_excluded(
+    query: Query, side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of a decided batch, when decisions of many other queries have come since (M256)."""
+    monkeypatch.setattr("konverse.dialog.state.batches.QUERY_ENTRIES_MAX", 2)
+    judge, late = Side("transmission"), query.task()
+    side.take(*query.first(late, C, b"0"))
+    query.batch(late, to=judge)
+    query.decide(side, [(late, 1)])
+    for name in ("other", "third"):
+        side.state.pending.last_decided((identifier(name), False))
+    side.take(*query.first(late, C, b"0"))
+    assert side.state.pending.oldest() is not None
+    exclude = Exclude(QUERY, 0, False, late.attempt)
+    side.commit(rare=[exclude])
+    (veto,) = [sent for sent in side.outputs(JUDGE) if sent.kind is Kind.VETO]
+    judge.take(Scribe("a partition").write(Kind.VETO, judge.address, QUERY, suffix=Suffix(detail=veto.detail)))
+    (lost,) = [sent for sent in judge.outputs(side.address) if not sent.detail.final]
+    query.tell(side, lost.detail, [(late, 0)])
+    assert side.state.pending.oldest() is None, "it holds no truncation back"
+    assert bodies(side) == [b"0"]
+
+
+def test_the_query_that_was_decided_last_is_forgotten_last(
+    query: Query, side: Side, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.dialog.state.batches.QUERY_ENTRIES_MAX", 2)
+    query.decide(side, [], batch=0)
+    side.state.pending.last_decided((identifier("other"), False))
+    query.decide(side, [], batch=1)
+    side.state.pending.last_decided((identifier("third"), False))
+    assert (QUERY, False) in side.state.pending.decided
+
+
 def test_a_decision_that_comes_too_late_changes_nothing(query: Query, side: Side) -> None:
     query.decide(side, [], batch=5)
     task = query.task(batch=6)

@@ -6,9 +6,10 @@ import pytest
 
 from konverse.dialog.owner.events import Recover
 from konverse.dialog.owner.poison import SUSPECTS_AFTER_MS
+from konverse.dialog.rules.attempts import claimed
 from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.wire.operations import Try
-from tests.kit.builders import Scribe, address_of, conversations, identifier, record
+from tests.kit.builders import Pair, Scribe, address_of, conversations, identifier, record
 from tests.kit.driver import Driver
 from tests.kit.trials import said, successor
 
@@ -39,6 +40,22 @@ def test_other_groups_receive_new_messages_until_suspects_are_tried(driver: Driv
     last.owner.trial.tick(last.now_ms)
     last.commit()
     assert said(last) == [Try([0])]
+
+
+def test_a_death_is_no_attempt_of_one_group_when_the_other_group_of_its_try_has_ended_meanwhile() -> None:
+    """The session ends the dialog of a handler that works, so nothing waits for it when it kills the process (M154)."""
+    pair = Pair()
+    innocent, deadly = (pair.begin(name) for name in ("innocent", "deadly"))
+    for conversation in (innocent, deadly):
+        pair.target.send(pair.receiver(conversation), b"answer")
+    pair.target.deliver(pair.home)
+    sides = [pair.initiator(conversation) for conversation in (innocent, deadly)]
+    pair.home.commit(rare=[Try([one.index for one in sides])])
+    pair.end_call(deadly)
+    pair.home.commit()
+    claimed(pair.home.state, clean=False)
+    assert [one.trouble for one in sides] == [None, None]
+    assert [*pair.home.state.attempts.suspects] == [sides[0].index]
 
 
 @pytest.mark.parametrize("handlers", [1, 2, 64])

@@ -13,7 +13,7 @@ from konverse.dialog.session.session import Session
 from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.endpoint import Clock
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import InvalidTimeout, TimerBeyondLifetime, TimerRefused, TransactionTooLarge
+from konverse.schemas.errors import InvalidTimeout, QueueFull, TimerBeyondLifetime, TimerRefused, TransactionTooLarge
 from konverse.schemas.limits import TIMEOUT_MS_MAX
 from konverse.schemas.wire.client_transaction import decode
 from konverse.schemas.wire.operations import SetTimer
@@ -72,6 +72,22 @@ def test_no_timer_is_set_where_the_peer_has_ended_and_one_is_cancelled_behaviour
         assert refused.value.number == 8458
     session.set_timer(dialog, Timer(NO_TIMER))
     assert dialog.home.next == 2, "a timer that was set before is cancelled"
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_timer_call_does_not_overtake_the_timer_of_a_transaction_behaviour_98(finished: bool) -> None:
+    session = Session(identifier("session"))
+    session.transmit_to(address_of("transmission"))
+    dialog = session.begin(identifier("a"), begin_block())[0]
+    session.drained()
+    session.send(dialog, "order", b"0")
+    if finished:
+        session.finish(dialog)
+    staged = StagedTransaction(session)
+    staged.set_timer(dialog, 5)
+    session.commit(staged)
+    with pytest.raises(QueueFull, match="have not arrived"):
+        session.set_timer(dialog, Timer(NO_TIMER))
 
 
 @pytest.mark.parametrize("error", [0, 5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
@@ -15,9 +16,11 @@ from konverse.schemas.errors import (
     DialogNotFound,
     InvalidState,
     QueueFull,
+    TransactionLost,
     TransactionTooLarge,
 )
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from konverse.schemas.wire.operations import Lost
 from konverse.schemas.wire.records import Kind, Timer
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.transmission import TRANSMISSION, arrived, expanded, opened, records, transmitting
@@ -274,6 +277,21 @@ def test_after_an_end_or_a_finish_nothing_is_staged(session: Session) -> None:
     transaction.end(dialog)
 
 
+def test_the_lifetime_of_a_dialog_begun_in_a_transaction_is_measured_from_its_commit(session: Session) -> None:
+    """The block may last longer than the lifetime; then sends are refused a lifetime after the commit, as at home."""
+    transaction = StagedTransaction(session)
+    dialog = transaction.begin(identifier("a"), begin_block(group=identifier("a"))._replace(lifetime_ms=1_000))
+    session.check_age(0)
+    session.check_age(5_000)
+    session.commit(transaction)
+    session.check_age(6_000)
+    session.check_age(6_999)
+    dialog.check_open()
+    session.check_age(7_000)
+    with pytest.raises(ConversationEnded):
+        dialog.check_open()
+
+
 def test_it_has_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     dialog = opened(session)
     transaction = StagedTransaction(session)
@@ -338,6 +356,35 @@ def test_a_flush_waits_until_the_outputs_of_transactions_have_arrived(session: S
     session.transmitted(transmission.state)
     assert done()
     assert all_done()
+
+
+@pytest.mark.parametrize("why", ["closed", "deleted"])
+@pytest.mark.parametrize("of_dialog", [True, False])
+def test_a_flush_reports_a_transaction_that_did_not_happen_once(
+    session: Session, transmission: Side, why: str, of_dialog: bool
+) -> None:
+    dialog, other = opened(session), opened(session, "b")
+    transaction = StagedTransaction(session)
+    transaction.send(dialog, "order", b"0")
+    hands = session.commit(transaction)
+    session.drained()
+    if why == "closed":  # another process asks for an outcome of this session
+        transmission.take(Scribe("another").close(transmission.address, session.writer))
+        expanded(transmission, hands)
+    else:  # its record is gone, and a later one of the session comes
+        lost = Lost(0, 1)
+        transmission.state.ingest_to = 1
+        transmission.commit(rare=[lost])
+        later = StagedTransaction(session)
+        later.send(other, "order", b"1")
+        expanded(transmission, session.commit(later))
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert session.transactions.arrived(other)(), "nothing of it was in the transaction"
+    with pytest.raises(TransactionLost, match=f"{UUID(bytes=dialog.conversation)}: .* {why} "):
+        session.transactions.arrived(dialog if of_dialog else None)()
+    assert session.transactions.arrived()()
 
 
 def test_a_flush_does_not_wait_for_a_transaction_that_is_committed_behind_it(session: Session) -> None:

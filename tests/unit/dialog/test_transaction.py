@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from konverse.dialog.state.endpoint import Clock
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, BodyTooLarge, NotInContract, TransactionTooLarge
 from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.system_messages import ERROR
+from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, ERROR
 from tests.kit.builders import Pair, log_of, of, record
 from tests.kit.digests import digest
 
@@ -300,6 +301,37 @@ def test_top_n_may_be_asked_again_behaviour_65(pair: Pair) -> None:
         transaction.receive(0)
     transaction.clear()
     assert transaction.idle
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_exactly_the_messages_of_an_iteration_are_received_whatever_came_meanwhile(pair: Pair, count: int) -> None:
+    """A timer rings and messages come on both conversations; a part of what was iterated is received."""
+    one, two = pair.answered("one", "two", messages=2)
+    pair.home.state.clocks.set(two, Clock(1))
+    pair.home.state.now_ms = 1
+    pair.home.commit()
+    transaction = of(pair.home, one)
+    seen = list(transaction)
+    assert [message.dialog for message in seen] == [one, one, two, two, two]
+    for conversation in (one.conversation, two.conversation):
+        pair.target.send(pair.receiver(conversation), b"later")
+    pair.target.deliver(pair.home)
+    pair.home.state.clocks.set(one, Clock(1))
+    pair.home.commit()
+    assert one.rings
+    transaction.clear()
+    transaction.receive_only(seen[:count])
+    left = [(message.dialog, message.type, message.sequence) for message in transaction.receive()]
+    wanted = [(one, DIALOG_TIMER, -1), *((one, "reply", number) for number in range(3))]
+    wanted += [(two, DIALOG_TIMER, -1), *((two, "reply", number) for number in range(3))]
+    gone = [(message.dialog, message.type, message.sequence) for message in seen[:count]]
+    assert left == [message for message in wanted if message not in gone]
+
+
+def test_a_send_without_a_type_is_one_of_the_default_type_behaviour_45(pair: Pair) -> None:
+    transaction = of(pair.target, pair.receiver(pair.begin()))
+    transaction.send(transaction.dialog, body=b"x")
+    assert [send[1:] for send in transaction.sends] == [(DEFAULT, [b"x"])]
 
 
 def test_an_error_that_comes_meanwhile_is_received_first(pair: Pair) -> None:
