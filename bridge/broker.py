@@ -336,8 +336,8 @@ class Broker(RouterRegistry):
     def flush(self, timeout: Seconds | None = None) -> None:
         """Return when Kafka has everything begun, sent and ended here, and the messages of transactions have arrived.
 
-        Messages that others send on the same side afterwards come after these. Raises OutcomeUnknown, or TopicMismatch
-        when a topic was deleted or created again.
+        Messages that others send on the same side afterwards come after these. Raises OutcomeUnknown, TopicMismatch
+        when a topic was deleted or created again, and TransactionLost when a transaction did not happen.
         """
         if self._client.sender is not None:
             self._client.sender.flush(timeout)

@@ -147,7 +147,8 @@ class Dialog:
 
         Raises OutcomeUnknown when Kafka does not answer for `timeout_s` seconds (default: the setting
         `send_timeout_s`), or when no owner of the transmission queue sends a transaction's messages in that time.
-        Raises TopicMismatch when a topic was deleted or created again.
+        Raises TopicMismatch when a topic was deleted or created again, TransactionLost when a transaction with
+        this dialog did not happen.
         """
         self._sender.flush(timeout_s, self._staged)
 

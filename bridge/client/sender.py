@@ -213,8 +213,8 @@ class Sender:
         """Return when everything sent, begun and ended so far is delivered (with `dialog`: begun and sent on it).
 
         The messages of transactions have arrived then, so messages that others send later on the same side come after
-        them. Other threads may have to wait with their sends. Raises TopicMismatch, or OutcomeUnknown when Kafka does
-        not answer or the transmission queue has no owner.
+        them. Other threads may have to wait with their sends. Raises TopicMismatch, OutcomeUnknown when Kafka does not
+        answer or the transmission queue has no owner, and TransactionLost.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
