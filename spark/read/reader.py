@@ -83,8 +83,6 @@ class MessagesReader(RangesReader):
 
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
-        if not schema.fields:
-            raise InvalidSettings(f"the schema has no column; name some of {', '.join(COLUMNS)}")
         self._schema = arrow_schema(schema)
         check_groups(settings, self._schema)
 
@@ -190,10 +188,13 @@ def rare_collections() -> Iterator[None]:
 
 
 def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMNS) -> pa.Schema:
-    """The Arrow schema for a Spark schema of some of these columns; InvalidSettings for any other column or type.
+    """The Arrow schema for a Spark schema of some of these columns.
 
-    Columns are found in any case, and keep the spelling of the Spark schema.
+    InvalidSettings for a schema without columns, with another column, or with another type. Columns are found in any
+    case, and keep the spelling of the Spark schema.
     """
+    if not schema.fields:
+        raise InvalidSettings(f"the schema has no column; name some of {', '.join(columns)}")
     fields = []
     for field in schema.fields:
         column = columns.get(field.name.lower())

@@ -18,7 +18,7 @@ from konverse.spark.connection.settings import ConnectionSettings, Mode
 from konverse.spark.log.states import ACCEPTANCES, States
 from konverse.spark.log.topic import Bounds, Topic
 
-from .reader import Range, arrow_schema, check_partitions, lose, read_range, resolve
+from .reader import Range, arrow_schema, check_groups, check_partitions, lose, read_range, resolve
 from .registration import Registration
 
 
@@ -248,6 +248,7 @@ class MessagesStreamReader(RangesStreamReader):
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
+        check_groups(settings, self._schema)
         self._judged = False
         """A micro-batch was planned since the start. Its tasks store states, without which tasks read whole logs."""
 
