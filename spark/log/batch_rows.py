@@ -39,6 +39,10 @@ class AcceptedRows(NamedTuple):
     query: bytes
     begins: bool
     messages: list[Message]
+    places: list[int]
+    """Place of each message among all rows of the decision, of which some may be deleted."""
+    total: int
+    """Number of all rows of the decision."""
 
 
 class BatchRows:
@@ -90,12 +94,15 @@ class BatchRows:
             for attempt, count in winners
             for number in range(count)
         ]
-        there = [row for row in rows if row is not None]
+        there = [(place, row) for place, row in enumerate(rows) if row is not None]
         if len(there) < len(rows):
             if not self._cut:  # an owner accepts nothing of an incomplete batch
                 return None
             self.lost_at = decision.offset()
-        return AcceptedRows(detail.query, detail.begins, there) if there else None
+        if not there:
+            return None
+        places, messages = map(list, zip(*there, strict=True))
+        return AcceptedRows(detail.query, detail.begins, messages, places, len(rows))
 
     def oldest(self) -> int | None:
         """Lowest offset of a row that waits; None when no row waits."""

@@ -199,3 +199,38 @@ def test_rows_of_a_batch_that_are_gone_with_the_start_of_the_log_leave_the_other
         accepted = [m.value() for part in parts for m, v in zip(part.messages, part.verdict, strict=True) if not v]
         assert accepted == bodies
         assert ingest.batches.lost_at == (3 if cut else None)
+
+
+def test_the_counters_of_written_rows_are_the_owners_or_null_where_the_start_of_the_log_is_gone() -> None:
+    side, query = Side("orders"), Query()
+    log: list[ReceivedMessages] = []
+    for batch, count in enumerate((3, 2, 1)):
+        task = query.task(0, f"attempt {batch}", batch)
+        log += [query.message(task, CONVERSATIONS[0], b"row") for _ in range(count)]
+        log.append(decision(query.judge, side, [(task.attempt, count)], batch, final=True))
+    for header, body in log:
+        side.take(header, body)
+    messages, whole = log_of(log), Ingest(Acceptance(), tag=None)
+    assert counters(whole.take(messages)) == [0, 1, 2, 3, 4, 5]
+    assert side.state.writers[QUERY].next == 6
+    cut = Ingest(Acceptance(cut=True), tag=None, cut=True)
+    assert counters(cut.take(messages[4:7])) == [None, None]
+    continued = Ingest(cut._acceptance.copy(), tag=None, cut=True)
+    assert counters(continued.take(messages[7:])) == [None], "the next task does not know the number of deleted rows"
+    known = Ingest(Acceptance(), tag=None)
+    known.take(messages[:4])
+    known = Ingest(known._acceptance.copy(), tag=None, cut=True)
+    assert counters(known.take(messages[5:])) == [4, 5], "the first row of the second batch is deleted"
+
+
+def test_a_record_with_a_negative_counter_keeps_it() -> None:
+    """Its counter is known, other than that of a row whose earlier rows are deleted."""
+    side, forger = Side("orders"), Scribe("forger")
+    ingest = Ingest(Acceptance(), tag=None)
+    (rows,) = ingest.take(log_of([(forger.message(side.address, CONVERSATIONS[0], counter=-1), b"forged")]))
+    assert COLUMNS["counter"].make(rows).to_pylist() == [-1]
+
+
+def counters(parts: list[IngestedRows]) -> list[int | None]:
+    """The column `counter` of the rows that decisions have accepted."""
+    return [one for rows in parts if rows.decided_at is not None for one in COLUMNS["counter"].make(rows).to_pylist()]
