@@ -71,7 +71,8 @@ class Ingest:
         """Read again records that were judged before, so that rows among them wait for their decision here."""
         headers = split(messages)
         frame = decode(headers.ours)
-        self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
+        rows = _pending(frame, self._concerned(headers, frame) == ACCEPTED)
+        self.batches.recall(headers.ours, messages, rows)
 
     def take(self, messages: list[Message]) -> list[IngestedRows]:
         """Judge the records that follow those of the last call. The rows of a batch come after its DECISION."""
@@ -112,9 +113,7 @@ class Ingest:
             yield self._numbered(_part(whole, slice(given, len(whole.messages))))
 
     def _wait(self, messages: list[Message], headers: Headers, frame: Frame, among: NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(among & (frame.kind == Kind.PENDING)).tolist()
-        if rows:
-            self.batches.put(headers.ours, messages, rows)
+        self.batches.put(headers.ours, messages, _pending(frame, among))
 
     def _accepted(self, won: AcceptedRows, decision: Message, told_by: NDArray[np.void]) -> IngestedRows:
         """The rows of the winners as if the query had sent them at the DECISION, under its next counters (M255)."""
@@ -160,6 +159,12 @@ class Ingest:
             tags = frame.tagged_writer.view(np.uint8).reshape(len(verdict), -1)[:, : len(self._tag)]
             verdict[frame.sound & (tags != self._tag).any(axis=1)] = RecordVerdict.foreign
         return verdict
+
+
+def _pending(frame: Frame, among: NDArray[np.bool_]) -> list[int]:
+    """The rows of batches among some rows."""
+    rows: list[int] = np.flatnonzero(among & (frame.kind == Kind.PENDING)).tolist()
+    return rows
 
 
 def _where(mask: NDArray[np.bool_]) -> slice | NDArray[np.intp]:
