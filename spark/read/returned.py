@@ -31,7 +31,10 @@ class ReturnedRow(NamedTuple):
     position: int
     bounced: Bounced
     begin: Begin | None
-    """How the conversation was begun; None when truncation has deleted the record that says so."""
+    """How the conversation was begun; None when truncation has deleted its BEGIN, and when a handler began it.
+
+    The BEGIN of a handler is in the journal only.
+    """
     state: str | None
     """State of the initiator's endpoint; None when it is gone."""
 
