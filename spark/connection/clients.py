@@ -79,14 +79,15 @@ def topics_of(queue: Queue) -> Iterator[tuple[str, bytes]]:
     yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
 
 
-def check_queue(settings: ConnectionSettings) -> None:
-    """Raise TopicMismatch when a topic of the queue that is read was deleted, or deleted and created again.
+def check_queue(settings: ConnectionSettings) -> Queue | None:
+    """The queue that is read; TopicMismatch when a topic of it was deleted, or deleted and created again.
 
-    A bare topic and a queue that was dropped are in no catalog, and are not checked.
+    A bare topic and a queue that was dropped are in no catalog, and are not checked: None.
     """
     queue = _found(settings) if settings.queue is not None else None
     if queue is not None:
         check_topics(settings, topics_of(queue))
+    return queue
 
 
 def queue_of(settings: ConnectionSettings) -> Queue:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import UUID
 
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import check_name, data_topic, incarnation_tag
 
@@ -114,7 +115,7 @@ class ConnectionSettings:
     instance: str
     mode: Mode
     tag: bytes | None
-    """First four bytes of the incarnation whose records are read; None: records of any incarnation."""
+    """First four bytes of the incarnation in the option; None: not given, see `tag_of`."""
     starting: Offsets
     ending: Offsets
     include_all: bool
@@ -252,6 +253,14 @@ def _tag(value: str | None) -> bytes | None:
         raise InvalidSettings(
             f"option 'incarnation' is {quoted(value)}; give the queue's incarnation as a UUID"
         ) from None
+
+
+def tag_of(settings: ConnectionSettings, queue: Queue | None) -> bytes | None:
+    """First four bytes of the incarnation whose records are read; None: records of any incarnation.
+
+    `queue` is the queue as the catalog has it; None for a bare topic, and for a queue that is in no catalog.
+    """
+    return incarnation_tag(queue.incarnation) if settings.tag is None and queue is not None else settings.tag
 
 
 def _include(given: Mapping[str, str]) -> frozenset[str]:

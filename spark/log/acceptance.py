@@ -51,7 +51,7 @@ class Acceptance:
         self.received: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         """Next sequence number by conversation, one table per role of the sender, until the direction ends."""
         self.decided: dict[bytes, int] = {}
-        """Highest decided batch by `batch_rows.Track` (17 bytes)."""
+        """Highest decided batch by `batch_rows.Track` (17 bytes), -1 for none; in the order in which they were met."""
         self.vetoed: dict[bytes, int] = {}
         """Offset of the DECISION that dropped an attempt's rows, by track, batch and attempt (41 bytes)."""
         self.waits_from: int | None = None

@@ -39,6 +39,10 @@ class AcceptedRows(NamedTuple):
     query: bytes
     begins: bool
     messages: list[Message]
+    places: list[int]
+    """Place of each message among all rows of the decision, of which some may be deleted."""
+    total: int
+    """Number of all rows of the decision."""
 
 
 class BatchRows:
@@ -46,7 +50,7 @@ class BatchRows:
 
     def __init__(self, decided: dict[Track, int], vetoed: dict[bytes, int], *, cut: bool) -> None:
         self._decided = decided
-        """Highest batch that was decided: rows at or below it are void."""
+        """Highest batch that was decided, UNDECIDED for none: rows at or below it are void. See `_last_decided`."""
         self._vetoed = vetoed
         """Attempt, in the form of `_name` -> offset of the DECISION that dropped its rows: rows before it are void."""
         self._cut = cut
@@ -59,12 +63,23 @@ class BatchRows:
         """Let PENDING records wait. Rows of decided batches and vetoed attempts are dropped."""
         for row in rows:
             envelope = decode(cast("bytes", headers[row]))
-            detail, number = envelope.suffix.detail, envelope.counter
-            if not isinstance(detail, Pending) or not 0 <= number < BATCH_RECORDS_MAX:
-                continue
-            attempt = (track_of(detail), detail.batch, envelope.writer)
-            if detail.batch > self._decided.get(attempt[0], UNDECIDED) and self._is_after_veto(attempt, messages[row]):
-                self._waiting.setdefault(attempt, {}).setdefault(number, messages[row])
+            if isinstance(envelope.suffix.detail, Pending):
+                self._wait(envelope, envelope.suffix.detail, messages[row])
+
+    def recall(self, headers: Sequence[bytes | None], messages: Sequence[Message], rows: Sequence[int]) -> None:
+        """Let PENDING records that were read before wait again. A track that is forgotten since has no waiting rows."""
+        for row in rows:
+            envelope = decode(cast("bytes", headers[row]))
+            detail = envelope.suffix.detail
+            if isinstance(detail, Pending) and track_of(detail) in self._decided:
+                self._wait(envelope, detail, messages[row])
+
+    def _wait(self, envelope: Envelope, detail: Pending, row: Message) -> None:
+        attempt = (track_of(detail), detail.batch, envelope.writer)
+        if detail.batch <= self._last_decided(attempt[0]) or not 0 <= envelope.counter < BATCH_RECORDS_MAX:
+            return
+        if self._is_after_veto(attempt, row):
+            self._waiting.setdefault(attempt, {}).setdefault(envelope.counter, row)
 
     def decide(self, header: bytes, decision: Message) -> AcceptedRows | None:
         """Apply an accepted DECISION. Returns the rows that it accepts, if any."""
@@ -73,15 +88,17 @@ class BatchRows:
             return None
         detail, winners = found
         track = track_of(detail)
+        decided = self._last_decided(track)
         if not detail.final:
             for loser, _ in winners:
                 if self._waiting.pop((track, detail.batch, loser), None):
                     self._vetoed[_name((track, detail.batch, loser))] = cast("int", decision.offset())
             self._forget_vetoes()
             return None
-        if detail.batch <= self._decided.get(track, UNDECIDED):
+        if detail.batch <= decided:
             return None
-        self._remember(track, detail.batch)
+        del self._decided[track]  # as at the owner, the query that was decided last is forgotten last
+        self._decided[track] = detail.batch
         over = [attempt for attempt in self._waiting if attempt[0] == track and attempt[1] <= detail.batch]
         waited = {attempt: self._waiting.pop(attempt) for attempt in over}
         self._forget_vetoes()
@@ -90,12 +107,15 @@ class BatchRows:
             for attempt, count in winners
             for number in range(count)
         ]
-        there = [row for row in rows if row is not None]
+        there = [(place, row) for place, row in enumerate(rows) if row is not None]
         if len(there) < len(rows):
             if not self._cut:  # an owner accepts nothing of an incomplete batch
                 return None
             self.lost_at = decision.offset()
-        return AcceptedRows(detail.query, detail.begins, there) if there else None
+        if not there:
+            return None
+        places, messages = map(list, zip(*there, strict=True))
+        return AcceptedRows(detail.query, detail.begins, messages, places, len(rows))
 
     def oldest(self) -> int | None:
         """Lowest offset of a row that waits; None when no row waits."""
@@ -114,15 +134,20 @@ class BatchRows:
             for name in [name for name, at in self._vetoed.items() if oldest is None or at < oldest]:
                 del self._vetoed[name]
 
-    def _remember(self, track: Track, batch: int) -> None:
-        """Note a decided batch. Beyond the bound, forget the oldest decision of a track without waiting rows."""
-        self._decided.pop(track, None)
-        if len(self._decided) >= QUERY_ENTRIES_MAX:
-            busy = {waiting for waiting, _, _ in self._waiting}
-            idle = next((known for known in self._decided if known not in busy), None)
-            if idle is not None:
-                del self._decided[idle]
-        self._decided[track] = batch
+    def _last_decided(self, track: Track) -> int:
+        """Highest decided batch of a track.
+
+        When there are too many tracks, the oldest one without waiting rows is forgotten. Its late rows wait until the
+        owner vetoes them. So this has to be the track that the owner forgets: no veto comes for rows void to the owner.
+        """
+        if track not in self._decided:
+            if len(self._decided) >= QUERY_ENTRIES_MAX:
+                busy = {waiting for waiting, _, _ in self._waiting}
+                idle = next((known for known in self._decided if known not in busy), None)
+                if idle is not None:
+                    del self._decided[idle]
+            self._decided[track] = UNDECIDED
+        return self._decided[track]
 
 
 def _name(attempt: Attempt) -> bytes:

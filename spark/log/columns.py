@@ -20,7 +20,7 @@ from konverse.spark.connection.settings import ConnectionSettings
 from .acceptance import IS_SEQUENCED
 from .frame import TAG_BYTES, Frame
 from .headers import HEADERS_TYPE
-from .ingest import IngestedRows, RecordVerdict
+from .ingest import UNKNOWN, IngestedRows, RecordVerdict
 
 Of = TypeVar("Of")
 HANDLE_BYTES: Final = 17
@@ -105,6 +105,12 @@ def message_types(types: pa.StringArray, decoded: NDArray[np.bool_]) -> pa.Strin
     return pa.array(np.where(decoded, types.to_numpy(zero_copy_only=False), None), pa.string())
 
 
+def _counters(rows: IngestedRows) -> pa.Int64Array:
+    """The counters; null for rows without an envelope, and for accepted rows of batches whose counter is unknown."""
+    known = rows.decoded if rows.decided_at is None else rows.frame.counter != UNKNOWN
+    return masked(rows.frame.counter, known)
+
+
 def _partitions(rows: IngestedRows) -> pa.Int32Array:
     return pa.array(np.full(len(rows.messages), rows.messages[0].partition(), np.int32))
 
@@ -151,7 +157,7 @@ COLUMNS: Final[dict[str, Column[IngestedRows]]] = {
     "timestamp": Column("timestamp", TIMESTAMP, _timestamps),
     "accepted_time": Column("timestamp", TIMESTAMP, _accepted_times),
     "writer": Column("binary", pa.binary(), lambda rows: writers(rows.frame, rows.decoded)),
-    "counter": Column("bigint", pa.int64(), lambda rows: masked(rows.frame.counter, rows.decoded)),
+    "counter": Column("bigint", pa.int64(), _counters),
     "kind": Column("string", pa.string(), lambda rows: names_of(Kind).take(masked(rows.frame.kind, rows.decoded))),
     VERDICT: Column("string", pa.string(), lambda rows: names_of(RecordVerdict).take(pa.array(rows.verdict))),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 from confluent_kafka import Message
@@ -16,6 +16,9 @@ from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
 from .batch_rows import AcceptedRows, BatchRows
 from .frame import TAG_BYTES, Frame, decode
 from .headers import Headers, split
+
+UNKNOWN: Final = -1
+"""Stands for the counter of a row of a batch that is not known."""
 
 
 class RecordVerdict(IntEnum):
@@ -68,7 +71,8 @@ class Ingest:
         """Read again records that were judged before, so that rows among them wait for their decision here."""
         headers = split(messages)
         frame = decode(headers.ours)
-        self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
+        rows = _pending(frame, self._concerned(headers, frame) == ACCEPTED)
+        self.batches.recall(headers.ours, messages, rows)
 
     def take(self, messages: list[Message]) -> list[IngestedRows]:
         """Judge the records that follow those of the last call. The rows of a batch come after its DECISION."""
@@ -109,27 +113,33 @@ class Ingest:
             yield self._numbered(_part(whole, slice(given, len(whole.messages))))
 
     def _wait(self, messages: list[Message], headers: Headers, frame: Frame, among: NDArray[np.bool_]) -> None:
-        rows = np.flatnonzero(among & (frame.kind == Kind.PENDING)).tolist()
-        if rows:
-            self.batches.put(headers.ours, messages, rows)
+        self.batches.put(headers.ours, messages, _pending(frame, among))
 
     def _accepted(self, won: AcceptedRows, decision: Message, told_by: NDArray[np.void]) -> IngestedRows:
         """The rows of the winners as if the query had sent them at the DECISION, under its next counters (M255)."""
         count = len(won.messages)
         writer = told_by.tobytes()[:TAG_BYTES] + won.query
-        first = self._acceptance.next.get(writer, 0)
-        self._acceptance.next[writer] = first + count
+        counter = self._counters(writer, won)
         headers = split(won.messages)
         frame = decode(headers.ours)._replace(
             kind=np.full(count, Kind.BEGIN if won.begins else Kind.MESSAGE, np.uint8),
             tagged_writer=np.frombuffer(writer * count, f"V{len(writer)}"),
-            counter=np.arange(first, first + count),
+            counter=counter,
         )
         verdict = np.full(count, RecordVerdict.control if won.begins else ACCEPTED, np.uint8)
         sequence = np.full(count, -1, np.int64)
         decoded = np.ones(count, np.bool_)
         decided = (cast("int", decision.offset()), decision.timestamp()[1])
         return IngestedRows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
+
+    def _counters(self, writer: bytes, won: AcceptedRows) -> NDArray[np.int64]:
+        """The counters of accepted rows; UNKNOWN when earlier rows of the query may be deleted: no record holds one."""
+        known = self._acceptance
+        if known.cut and writer not in known.next:
+            return np.full(len(won.places), UNKNOWN, np.int64)
+        first = known.next.get(writer, 0)
+        known.next[writer] = first + won.total
+        return np.array(won.places, np.int64) + first
 
     def _numbered(self, rows: IngestedRows) -> IngestedRows:
         """The rows, with sequence numbers for those that an application receives."""
@@ -149,6 +159,12 @@ class Ingest:
             tags = frame.tagged_writer.view(np.uint8).reshape(len(verdict), -1)[:, : len(self._tag)]
             verdict[frame.sound & (tags != self._tag).any(axis=1)] = RecordVerdict.foreign
         return verdict
+
+
+def _pending(frame: Frame, among: NDArray[np.bool_]) -> list[int]:
+    """The rows of batches among some rows."""
+    rows: list[int] = np.flatnonzero(among & (frame.kind == Kind.PENDING)).tolist()
+    return rows
 
 
 def _where(mask: NDArray[np.bool_]) -> slice | NDArray[np.intp]:

@@ -27,7 +27,7 @@ from .acceptance import Acceptance
 
 log: Final = logging.getLogger("konverse.spark")
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 _WRITER_BYTES: Final = 20
 _CONVERSATION_BYTES: Final = 16
 _TRACK_BYTES: Final = 17

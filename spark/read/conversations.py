@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from konverse.dialog.state.endpoint import NO_TIME, Endpoint, bytes_of
 from konverse.schemas.identifiers import Role
+from konverse.spark.connection.settings import tag_of
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import TIMESTAMP, Column, handle
 from konverse.spark.log.ingest import Ingest
@@ -85,7 +86,7 @@ class ConversationsReader(QueueReader[SideRow]):
         counting = RecordCounter()
         with Topic(self._settings) as topic:
             bound = topic.bounds([part.partition])[part.partition]
-            ingest = Ingest(Acceptance(cut=bound.first > 0), tag=self._settings.tag)
+            ingest = Ingest(Acceptance(cut=bound.first > 0), tag=tag_of(self._settings, part.queue))
             for messages in topic.chunks(part.partition, bound.first, bound.end):
                 for rows in ingest.take(messages):
                     counting.add(rows)

@@ -8,7 +8,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from konverse.schemas.catalog.objects import Queue
 from konverse.spark.connection.settings import ConnectionSettings
 from konverse.spark.log.decisions import COLUMNS, JudgeState
 from konverse.spark.log.states import States
@@ -27,7 +26,6 @@ class JournalStreamReader(RangesStreamReader):
         super().__init__(of_journal(settings))
         self._schema = arrow_schema(schema, COLUMNS)
         self._data_topic = settings.topic
-        self._queue: Queue | None = None
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
         """A task for each range. The queue is looked up once: `ranges` notices when it was created again."""

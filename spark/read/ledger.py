@@ -118,11 +118,11 @@ def conversations(messages: DataFrame) -> DataFrame:
     def of_accepted(value: Column) -> Column:
         return sql.when(accepted, value)
 
-    sequence = of_accepted(sql.col("sequence"))
+    sequence, is_message = of_accepted(sql.col("sequence")), sql.col("kind") == Kind.MESSAGE.name
     is_end = sql.col("kind").isin([Kind.END.name, Kind.ERROR.name])
     columns = [
-        sql.count(of_accepted(sql.when(sql.col("kind") == Kind.MESSAGE.name, 1))).alias("messages"),
-        sql.coalesce(sql.sum(of_accepted(sql.octet_length("body"))), sql.lit(0)).alias("bytes"),
+        sql.count(of_accepted(sql.when(is_message, 1))).alias("messages"),
+        sql.coalesce(sql.sum(of_accepted(sql.when(is_message, sql.octet_length("body")))), sql.lit(0)).alias("bytes"),
         sql.min(of_accepted(sql.col("timestamp"))).alias("first_timestamp"),
         sql.max(of_accepted(sql.col("timestamp"))).alias("last_timestamp"),
         sql.min(sequence).alias("first_sequence"),

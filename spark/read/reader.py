@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
-from konverse.spark.connection.settings import ConnectionSettings, Offsets, Position, Since
+from konverse.spark.connection.settings import ConnectionSettings, Offsets, Position, Since, tag_of
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS, GROUP, Column, batch
 from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
@@ -41,6 +41,8 @@ class Range(InputPartition):
     end: int
     only: frozenset[bytes] | None = None
     """Conversations whose rows are given; None: all."""
+    tag: bytes | None = None
+    """First four bytes of the incarnation whose records are judged; None: of any."""
     lasting: bool = False
     """Of a stream: truncation may delete records up to `end`, so the state at `end` has to be stored."""
 
@@ -59,23 +61,24 @@ class RangesReader(DataSourceReader):
 
     def ranges(self) -> list[Range]:
         """One range for each partition with records to read. TopicMismatch when the topics are not the queue's."""
+        queue = None
         if self._settings.queue is not None:
             from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # tasks do without the bridge
 
-            check_queue(self._settings)
+            queue = check_queue(self._settings)
         with Topic(self._settings) as topic:
             known = topic.partitions()
             check_partitions(self._settings, known)
             wanted = self._settings.partitions
             bounds = topic.bounds([p for p in known if wanted is None or p in wanted])
-            ranges = self._ranges(topic, bounds)
+            ranges = self._ranges(topic, bounds, tag_of(self._settings, queue))
         return [found for found in ranges if found.may_hold_rows()] or [NOTHING]
 
-    def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds]) -> list[Range]:
-        settings = self._settings
+    def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds], tag: bytes | None) -> list[Range]:
+        settings, only = self._settings, self._settings.conversations
         first = resolve(topic, "startingOffsets", settings.starting, bounds)
         end = resolve(topic, "endingOffsets", settings.ending, bounds)
-        return [Range(one, bound.first, first[one], end[one], settings.conversations) for one, bound in bounds.items()]
+        return [Range(one, bound.first, first[one], end[one], only, tag) for one, bound in bounds.items()]
 
 
 class MessagesReader(RangesReader):
@@ -83,8 +86,6 @@ class MessagesReader(RangesReader):
 
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
-        if not schema.fields:
-            raise InvalidSettings(f"the schema has no column; name some of {', '.join(COLUMNS)}")
         self._schema = arrow_schema(schema)
         check_groups(settings, self._schema)
 
@@ -121,7 +122,7 @@ def read_range(
         return
     found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
     begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
-    ingest = Ingest(acceptance, tag=settings.tag, cut=wanted.log_start > 0)
+    ingest = Ingest(acceptance, tag=wanted.tag, cut=wanted.log_start > 0)
     groups = _groups(settings, wanted.partition) if GROUP in map(str.lower, schema.names) else None
     with rare_collections():
         if acceptance.waits_from is not None:
@@ -190,10 +191,13 @@ def rare_collections() -> Iterator[None]:
 
 
 def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMNS) -> pa.Schema:
-    """The Arrow schema for a Spark schema of some of these columns; InvalidSettings for any other column or type.
+    """The Arrow schema for a Spark schema of some of these columns.
 
-    Columns are found in any case, and keep the spelling of the Spark schema.
+    InvalidSettings for a schema without columns, with another column, or with another type. Columns are found in any
+    case, and keep the spelling of the Spark schema.
     """
+    if not schema.fields:
+        raise InvalidSettings(f"the schema has no column; name some of {', '.join(columns)}")
     fields = []
     for field in schema.fields:
         column = columns.get(field.name.lower())

@@ -31,7 +31,10 @@ class ReturnedRow(NamedTuple):
     position: int
     bounced: Bounced
     begin: Begin | None
-    """How the conversation was begun; None when truncation has deleted the record that says so."""
+    """How the conversation was begun; None when truncation has deleted its BEGIN, and when a handler began it.
+
+    The BEGIN of a handler is in the journal only.
+    """
     state: str | None
     """State of the initiator's endpoint; None when it is gone."""
 
@@ -68,7 +71,7 @@ class ReturnedReader(QueueReader[ReturnedRow]):
         state = self.fold(part)
         back = [one for one in state.mailbox.entries.values() if one.message_type]  # transactions have no type
         wanted = {one.conversation for one in back}
-        begun = self._begun(part.partition, wanted) if wanted else {}
+        begun = self._begun(part, wanted) if wanted else {}
         sides = {conversation: state.endpoint(Role.INITIATOR, conversation) for conversation in wanted}
         states = {conversation: None if side is None else side.state.name for conversation, side in sides.items()}
         return [
@@ -76,15 +79,16 @@ class ReturnedReader(QueueReader[ReturnedRow]):
             for position, one in enumerate(back)
         ]
 
-    def _begun(self, partition: int, wanted: set[bytes]) -> dict[bytes, Begin]:
+    def _begun(self, part: QueuePartition, wanted: set[bytes]) -> dict[bytes, Begin]:
         """How these conversations were begun, as far as the log still holds their beginning."""
         begun: dict[bytes, Begin] = {}
+        tag = part.queue.address(part.partition).tag
         with Topic(self._settings) as topic:
-            bound = topic.bounds([partition])[partition]
-            for messages in topic.chunks(partition, bound.first, bound.end):
+            bound = topic.bounds([part.partition])[part.partition]
+            for messages in topic.chunks(part.partition, bound.first, bound.end):
                 for header in map(header_of, messages):
                     if header[:1] and header[0] in _BEGINNING and header[_CONVERSATION] in wanted:
-                        begin = _begin(header)
+                        begin = _begin(header, tag)
                         if begin is not None:
                             begun[header[_CONVERSATION]] = begin
         return begun
@@ -97,8 +101,10 @@ def header_of(message: Message) -> bytes:
     return found if isinstance(found, bytes) else b""
 
 
-def _begin(header: bytes) -> Begin | None:
+def _begin(header: bytes, tag: bytes) -> Begin | None:
+    """The BEGIN block in a header; None without one, and in a record for another incarnation."""
     try:
-        return decode(header).suffix.begin
+        envelope = decode(header)
     except MalformedRecord:
         return None
+    return envelope.suffix.begin if envelope.tag == tag else None

@@ -13,12 +13,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
-from konverse.spark.connection.settings import ConnectionSettings, Mode
+from konverse.spark.connection.settings import ConnectionSettings, Mode, tag_of
 from konverse.spark.log.states import ACCEPTANCES, States
 from konverse.spark.log.topic import Bounds, Topic
 
-from .reader import Range, arrow_schema, check_partitions, lose, read_range, resolve
+from .reader import Range, arrow_schema, check_groups, check_partitions, lose, read_range, resolve
 from .registration import Registration
 
 
@@ -84,6 +85,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Position | None = None
         self._stop_at: dict[str, int] | None = None
         self._state_due_s: dict[str, float] = {}
+        self._queue: Queue | None = None
+        """The queue as the catalog has it; None for a bare topic, and for a queue that is in no catalog."""
+        self._checked = False
+        """The queue was looked up since this stream was started."""
         self._known = False
         """The topic was compared with the one of the checkpoint since this stream was started."""
 
@@ -157,7 +162,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def ranges(self, start: Position, end: Position) -> list[StreamRange]:
         """One range for each partition with new records."""
         self._check_topic(start)
-        bounds = self._bounds()
+        if not self._checked:  # a restart begins with the ranges of a micro-batch that the former run has planned
+            self._check_queue()
+        bounds, tag = self._bounds(), tag_of(self._settings, self._queue)
         self._needs(start)
         ranges = []
         for name, until in end["partitions"].items():
@@ -165,7 +172,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first < until:
                 reach = (partition, bounds[partition].first, *self._spared(partition, first, until, bounds[partition]))
                 lasting = _states_of(end).get(name) == until
-                ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"], lasting=lasting))
+                ranges.append(
+                    StreamRange(*reach, tag=tag, lasting=lasting, topic=start["topic"], reader=start["reader"])
+                )
         return ranges
 
     def commit(self, end: Position) -> None:  # type: ignore[override]  # a dict in JSON
@@ -215,7 +224,8 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._settings.queue is not None:
             from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # as above
 
-            check_queue(self._settings)
+            self._queue = check_queue(self._settings)
+        self._checked = True
 
     def _check_topic(self, start: Position) -> None:
         settings, begun_with = self._settings, start.get("name", self._settings.topic)
@@ -248,6 +258,7 @@ class MessagesStreamReader(RangesStreamReader):
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
+        check_groups(settings, self._schema)
         self._judged = False
         """A micro-batch was planned since the start. Its tasks store states, without which tasks read whole logs."""
 
@@ -259,9 +270,9 @@ class MessagesStreamReader(RangesStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of the task's ranges."""
         assert isinstance(partition, Ranges)
-        tag = "any" if self._settings.tag is None else self._settings.tag.hex()
         with Topic(self._settings) as topic:
             for wanted in partition.ranges:
+                tag = "any" if wanted.tag is None else wanted.tag.hex()
                 states = States(self._settings.state_folder, wanted.topic, wanted.reader, tag, ACCEPTANCES)
                 yield from read_range(topic, wanted, self._settings, self._schema, states)
 

@@ -129,7 +129,7 @@ class _Lanes:
         """The beginning and the end of each row's header, and the key of its record."""
         dialogs, task = self._of, self._task
         prefixes = _objects([dialog.prefix for dialog in dialogs])[self._dialog]
-        keys = _objects([dialog.conversation for dialog in dialogs])[self._dialog]
+        keys = _objects([dialog.begin.key or dialog.conversation for dialog in dialogs])[self._dialog]
         homes = {home: number for number, home in enumerate(dict.fromkeys(dialog.begin.home for dialog in dialogs))}
         by_home = _objects([_NO_SEQUENCE + task.suffix(kind, home) for home in homes for kind in self._types])
         home_of = np.array([homes[dialog.begin.home] for dialog in dialogs], np.int64)[self._dialog]
@@ -138,7 +138,6 @@ class _Lanes:
         for row, dialog in self._opened.items():
             prefix, suffix = task.opening(dialog.conversation, dialog.begin, self._types[types[row]])
             prefixes[row], endings[row] = prefix, _NO_SEQUENCE + suffix
-            keys[row] = dialog.begin.key or dialog.conversation
         for row in self._columns.ending:
             prefixes[row] = ending(prefixes[row])
         return prefixes, endings, keys

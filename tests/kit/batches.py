@@ -76,7 +76,7 @@ def first_row(task: Task, conversation: bytes, begin: Begin, message_type: str, 
 def further_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> ProduceRow:
     """A row with a further message of a dialog."""
     prefix, suffix = task.prefix(begin.target, conversation), task.suffix(message_type, begin.home)
-    return _row(task, begin.target, (prefix, suffix), conversation, body)
+    return _row(task, begin.target, (prefix, suffix), begin.key or conversation, body)
 
 
 def last_row(row: ProduceRow) -> ProduceRow:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from konverse.dialog.batch.task import Task, TaskOf
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.batches import encode_winners
 from konverse.schemas.wire.envelope import HEADER
@@ -19,7 +21,7 @@ from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS
 from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
 from konverse.spark.log.states import ACCEPTANCES, States
-from tests.kit.batches import QUERY, Query, ReceivedMessages
+from tests.kit.batches import JUDGE, QUERY, RUN, Query, ReceivedMessages
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 
 CONVERSATIONS = [identifier(name) for name in ("a", "b")]
@@ -199,3 +201,86 @@ def test_rows_of_a_batch_that_are_gone_with_the_start_of_the_log_leave_the_other
         accepted = [m.value() for part in parts for m, v in zip(part.messages, part.verdict, strict=True) if not v]
         assert accepted == bodies
         assert ingest.batches.lost_at == (3 if cut else None)
+
+
+def test_the_counters_of_written_rows_are_the_owners_or_null_where_the_start_of_the_log_is_gone() -> None:
+    side, query = Side("orders"), Query()
+    log: list[ReceivedMessages] = []
+    for batch, count in enumerate((3, 2, 1)):
+        task = query.task(0, f"attempt {batch}", batch)
+        log += [query.message(task, CONVERSATIONS[0], b"row") for _ in range(count)]
+        log.append(decision(query.judge, side, [(task.attempt, count)], batch, final=True))
+    for header, body in log:
+        side.take(header, body)
+    messages, whole = log_of(log), Ingest(Acceptance(), tag=None)
+    assert counters(whole.take(messages)) == [0, 1, 2, 3, 4, 5]
+    assert side.state.writers[QUERY].next == 6
+    cut = Ingest(Acceptance(cut=True), tag=None, cut=True)
+    assert counters(cut.take(messages[4:7])) == [None, None]
+    continued = Ingest(cut._acceptance.copy(), tag=None, cut=True)
+    assert counters(continued.take(messages[7:])) == [None], "the next task does not know the number of deleted rows"
+    known = Ingest(Acceptance(), tag=None)
+    known.take(messages[:4])
+    known = Ingest(known._acceptance.copy(), tag=None, cut=True)
+    assert counters(known.take(messages[5:])) == [4, 5], "the first row of the second batch is deleted"
+
+
+def test_a_record_with_a_negative_counter_keeps_it() -> None:
+    """Its counter is known, other than that of a row whose earlier rows are deleted."""
+    side, forger = Side("orders"), Scribe("forger")
+    ingest = Ingest(Acceptance(), tag=None)
+    (rows,) = ingest.take(log_of([(forger.message(side.address, CONVERSATIONS[0], counter=-1), b"forged")]))
+    assert COLUMNS["counter"].make(rows).to_pylist() == [-1]
+
+
+@settings(max_examples=100, deadline=None)  # the first example initializes Arrow and numpy
+@given(st.lists(st.tuples(st.sampled_from(["row", "row", "decide", "veto"]), st.integers(0, 4), st.integers(0, 1))))
+def test_of_too_many_queries_the_one_that_the_owner_forgets_is_forgotten(steps: list[tuple[str, int, int]]) -> None:
+    side, judge, known = Side("orders"), Scribe("judge"), Acceptance()
+    ingest = Ingest(known, tag=None)
+    log: list[ReceivedMessages] = []
+    for step, number, batch in steps:
+        query = identifier(f"query {number}")
+        task = Task(TaskOf(query, JUDGE, RUN, batch, 0), identifier(f"attempt {number} {batch}"))
+        if step == "row":
+            log.append(Query.message(task, CONVERSATIONS[0], b"row"))
+        else:
+            suffix = Suffix(detail=Decision(query, batch, begins=False, final=step == "decide"))
+            header = judge.write(Kind.DECISION, side.address, query, suffix=suffix)
+            log.append((header, encode_winners(((task.attempt, 1),))))
+    with (
+        patch("konverse.dialog.state.batches.QUERY_ENTRIES_MAX", 2),
+        patch("konverse.spark.log.batch_rows.QUERY_ENTRIES_MAX", 2),
+    ):
+        side.take_all([(header, (body, 0)) for header, body in log])
+        for message in log_of(log):
+            ingest.take([message])
+    theirs = [(query + bytes((begins,)), batch) for (query, begins), batch in side.state.pending.decided.items()]
+    assert [*known.decided.items()] == theirs
+    assert ingest.batches.oldest() == side.state.pending.oldest()
+
+
+def test_a_row_of_a_forgotten_query_does_not_wait_again_for_the_task_that_continues() -> None:
+    side, waits = Side("orders"), Query.task(0, "waits", batch=1)
+    log = [Query.message(waits, CONVERSATIONS[0], b"row")]
+    judge = Scribe("judge")
+    for number in range(3):
+        query = identifier(f"query {number}")
+        task = Task(TaskOf(query, JUDGE, RUN, 0, 0), identifier(f"attempt {number}"))
+        log.append(Query.message(task, CONVERSATIONS[0], b"row"))
+        suffix = Suffix(detail=Decision(query, 0, begins=False, final=True))
+        log.append((judge.write(Kind.DECISION, side.address, query, suffix=suffix), encode_winners(())))
+    log.append(decision(judge, side, [(waits.attempt, 1)], 1, final=True))
+    messages, ingest = log_of(log), Ingest(Acceptance(), tag=None)
+    with patch("konverse.spark.log.batch_rows.QUERY_ENTRIES_MAX", 2):
+        ingest.take(messages[:-1])
+        assert ingest.batches.oldest() == 0
+        continued = handed_over(ingest, messages, len(messages) - 1)
+        (_, accepted) = continued.take(messages[-1:])
+    assert accepted.offsets.tolist() == [0]
+    assert continued.batches.oldest() is None, "the rows of the other queries are void"
+
+
+def counters(parts: list[IngestedRows]) -> list[int | None]:
+    """The column `counter` of the rows that decisions have accepted."""
+    return [one for rows in parts if rows.decided_at is not None for one in COLUMNS["counter"].make(rows).to_pylist()]

@@ -178,9 +178,9 @@ def test_a_stream_keeps_the_journal_from_truncation_and_none_of_the_data(
 )
 def test_options_that_make_no_sense_are_refused(given: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidSettings, match=words):
-        JournalReader(parse({"bootstrap": "localhost:9092", "mode": "journal", **given}), StructType())
+        JournalReader(parse({"bootstrap": "localhost:9092", "mode": "journal", **given}), OFFSETS)
 
 
 def test_a_queue_that_is_none_is_an_error_that_can_be_read(servers: Servers, database: str) -> None:
     with pytest.raises(QueueNotFound, match="has no queue 'Nothing'; check options"):
-        JournalReader(parse(options(servers, database, queue="Nothing")), StructType()).partitions()
+        JournalReader(parse(options(servers, database, queue="Nothing")), OFFSETS).partitions()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.records import End
+from konverse.schemas.wire.records import End, Kind
 from konverse.spark.log.columns import ACCEPTED_COLUMNS, VERDICT
 from konverse.spark.read.ledger import conversations
 from tests.kit import until
@@ -171,12 +171,17 @@ def test_the_ledger_has_a_row_for_each_side_of_a_conversation(spark: SparkSessio
     log.write(*messages(other, 1, ended), partition=1)
     log.write(other.end(ORDERS, ended, End(identifier("opener"), ORDERS)), partition=1, body=None)
     log.write(None, GARBAGE, other.close(ORDERS, identifier("a closed writer")), partition=1)
+    failed, failing = identifier("a failed conversation"), Scribe("a failing writer")
+    log.write(*messages(failing, 1, failed), partition=1)
+    error = failing.end(ORDERS, failed, End(identifier("opener"), ORDERS), kind=Kind.ERROR)
+    log.write(error, partition=1, body=b"a description")
 
     columns = ("conversation", "role", "messages", "bytes", "first_sequence", "last_sequence", "ended", "gaps")
     expected = {
         (CONVERSATION, "INITIATOR", 2, 8, 0, 1, False, 0),
         (CONVERSATION, "TARGET", 1, 0, 0, 0, False, 0),
         (ended, "INITIATOR", 1, 4, 0, 1, True, 0),
+        (failed, "INITIATOR", 1, 4, 0, 1, True, 0),
     }
     assert ledger(log.read(spark), *columns) == expected
     judged = log.read(spark, include="all")

@@ -30,6 +30,7 @@ from konverse.spark.log import topic as topics
 from konverse.spark.log.columns import COLUMNS
 from konverse.spark.log.topic import Bounds, Topic
 from konverse.spark.read.reader import MessagesReader, Range
+from konverse.spark.source import KonverseDataSource
 from tests.kit.batches import QUERY, Query
 from tests.kit.builders import GARBAGE, Scribe, begin_block, identifier
 from tests.kit.servers import Servers
@@ -383,9 +384,20 @@ def test_rows_of_a_micro_batch_mean_nothing_to_a_batch(new_log: NewLog) -> None:
         reader(new_log(), JUDGED, include="all", maxRows="3")
 
 
-def test_a_schema_without_columns_and_groups_of_a_bare_topic_are_refused_in_the_driver() -> None:
-    options = {"bootstrap": "127.0.0.1:1", "topic": "orders"}
-    with pytest.raises(InvalidSettings, match=r"the schema has no column; name some of conversation"):
-        MessagesReader(parse(options), StructType([]))
-    with pytest.raises(InvalidSettings, match=r"column 'conversation_group' needs a queue"):
-        MessagesReader(parse(options), StructType([StructField("conversation_group", BinaryType())]))
+@pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
+def test_groups_of_a_bare_topic_are_refused_in_the_driver(streaming: bool) -> None:
+    for include, name in (("accepted,groups", "conversation_group"), ("accepted", "Conversation_Group")):
+        source = KonverseDataSource({"bootstrap": "127.0.0.1:1", "topic": "orders", "include": include})
+        schema = StructType([StructField(name, BinaryType())])
+        with pytest.raises(InvalidSettings, match=r"column 'conversation_group' needs a queue; give 'queue'"):
+            source.streamReader(schema) if streaming else source.reader(schema)
+
+
+@pytest.mark.parametrize("mode", ["messages", "journal", "conversations", "returned"])
+def test_a_schema_without_columns_is_refused_in_the_driver(mode: str) -> None:
+    source = KonverseDataSource({"bootstrap": "127.0.0.1:1", "queue": "Orders", "mode": mode})
+    with pytest.raises(InvalidSettings, match=r"the schema has no column; name some of "):
+        source.reader(StructType([]))
+    if mode in ("messages", "journal"):
+        with pytest.raises(InvalidSettings, match=r"the schema has no column; name some of "):
+            source.streamReader(StructType([]))

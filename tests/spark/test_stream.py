@@ -300,7 +300,7 @@ def test_the_state_of_a_stream_survives_its_worker_and_the_truncation_that_it_al
 def test_an_option_that_does_not_fit_the_checkpoint_is_named(options: dict[str, str], words: str) -> None:
     """The error does not blame a deleted topic."""
     kind = JournalStreamReader if "mode" in options else MessagesStreamReader
-    made = kind(parse({"bootstrap": "localhost:1", **options}), StructType())
+    made = kind(parse({"bootstrap": "localhost:1", **options}), StructType(COUNTERS.fields[1:]))
     start = Position(topic="0" * 32, name="konverse.sales.Orders", reader="r", partitions={"0": 0})
     with pytest.raises(InvalidSettings, match=words):
         made.ranges(start, {**start, "partitions": {"0": 1}})
