@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests recycles lint coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests recycles lint mypy pyright coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that five keep two cores busy.
 TESTERS ?= 5
@@ -77,9 +77,11 @@ recycles: $(READY)
 lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/pyright
 	PYTHONPATH=.namespace/checkers $(BIN)/lint-imports --no-cache
+	+@$(MAKE) --no-print-directory --jobs 2 --output-sync mypy pyright
+
+mypy pyright: $(READY)
+	$(BIN)/$@
 
 coverage: $(READY)  ## All tests, and the lines that none of them ran
 	$(BIN)/coverage erase
