@@ -22,7 +22,7 @@ from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.headers import header_of
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import Ahead, Follower
-from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.redis.client import connect_redis, refusal
 from konverse.bridge.redis.view import Header, ViewStore
 from konverse.bridge.validation.validator import Validator
 from konverse.dialog.owner.view import ViewRow
@@ -95,7 +95,7 @@ class StateReader:
         try:
             found = ViewStore(self._redis, queue).whole(partition)
         except redis.RedisError as error:
-            self._trouble = f"Redis does not answer ({error})"
+            self._trouble = refusal(error)
             return self._trouble
         if found is None:
             return MISSING
