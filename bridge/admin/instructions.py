@@ -218,10 +218,7 @@ class Instructions:
                     offsets = self.write(*said)
                     _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
                     self._done(said, offsets)
-        if unread and (action is Action.FAIL or not found):  # FAIL concerns all conversations, those there, too
-            raise unread[0]
-        for problem in unread:
-            log.warning("a partition was not searched: %s", problem)
+        report_unread(unread, found=bool(found) and action is not Action.FAIL)  # FAIL concerns those there, too
         return len(found)
 
     def not_found(self, conversation: UUID) -> DialogNotFound:
@@ -308,6 +305,14 @@ def ensure_topic(topics: Topics, name: str) -> None:
         return
     with suppress(AccessDenied):  # operators and readers need no right to read the settings
         topics.check(name, 1, INSTRUCTION_CONFIG, may_grow=True)
+
+
+def report_unread(unread: Iterable[Exception], *, found: bool) -> None:
+    """Log the partitions that were not searched. Raises the first error if nothing was `found` in the others."""
+    for problem in unread:
+        if not found:
+            raise problem
+        log.warning("a partition was not searched: %s", problem)
 
 
 def suspended_sides(state: Partition) -> list[Endpoint]:
