@@ -11,18 +11,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.open_transactions import check_readable
+from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
 from konverse.bridge.reader.operations import first_of, meant, waits
@@ -30,7 +31,14 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.counting import listed
-from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, OutcomeUnknown
+from konverse.schemas.errors import (
+    AccessDenied,
+    DialogNotFound,
+    InvalidState,
+    KonverseError,
+    OutcomeUnknown,
+    TopicMismatch,
+)
 from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, encode
@@ -43,6 +51,17 @@ SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """Instructions written at a time by a command for many conversations. A listener keeps twice as many."""
 COMMIT_WAIT_S: Final = 15.0
 """Default time that an operator waits for the owner's commit."""
+REFUSALS: Final = frozenset({
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # public, in spite of its name
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+})  # fmt: skip
+"""Errors of a record that Kafka has not written, and will not write if it is sent again."""
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "3600000",  # longer than an instruction is valid
@@ -199,10 +218,7 @@ class Instructions:
                     offsets = self.write(*said)
                     _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
                     self._done(said, offsets)
-        if unread and (action is Action.FAIL or not found):  # FAIL concerns all conversations, those there, too
-            raise unread[0]
-        for problem in unread:
-            log.warning("a partition was not searched: %s", problem)
+        report_unread(unread, found=bool(found) and action is not Action.FAIL)  # FAIL concerns those there, too
         return len(found)
 
     def not_found(self, conversation: UUID) -> DialogNotFound:
@@ -236,7 +252,8 @@ class Instructions:
     def write(self, *instructions: Instruction, key: bytes | None = None) -> list[int]:
         """Write instructions to their topic. Returns their offsets.
 
-        Raises OutcomeUnknown when Kafka does not answer, KafkaUnavailable while an open transaction holds up the topic.
+        Raises OutcomeUnknown when Kafka does not answer, TopicMismatch when the topic is unfit or refuses the records,
+        KafkaUnavailable while an open transaction holds up the topic.
 
         `key` is the key of the records. It distinguishes copies of an instruction, which retries of the producer may
         write, from the same instruction of another operator.
@@ -249,11 +266,21 @@ class Instructions:
         answers = append(self._kafka, producer, topic, records, self._settings.append_timeout_s)
         written = [answer for answer in answers if isinstance(answer, Message)]
         if len(written) < len(answers):
-            raise OutcomeUnknown(
-                f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
-                "takes effect only once"
-            )
+            raise self._not_written(topic, answers)
         return [message.offset() or 0 for message in written]
+
+    def _not_written(self, topic: str, answers: list[Message | KafkaError | None]) -> KonverseError:
+        """The error for instructions of which Kafka has not acknowledged all."""
+        missing = [answer for answer in answers if not isinstance(answer, Message)]
+        errors = [answer for answer in missing if answer is not None]
+        need = Need.topic("WRITE", topic)
+        said = f"Kafka answered: {self._kafka.words(errors[0], need)}" if errors else "Kafka gave no answer"
+        if len(missing) == len(answers) and all(one is not None and one.code() in REFUSALS for one in missing):
+            return TopicMismatch(f"the instruction was not written to {topic}. {said}")
+        return OutcomeUnknown(
+            f"whether the instruction was written to {topic} is unknown: {said}. Give it again; it takes effect only "
+            "once"
+        )
 
     def parked(
         self, following: Follower, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]
@@ -272,9 +299,20 @@ class Instructions:
 
 
 def ensure_topic(topics: Topics, name: str) -> None:
-    """Create the instruction topic if it does not exist."""
+    """Create the instruction topic, or check the settings of an existing one. Raises TopicMismatch."""
     if topics.partitions(name) is None:
-        topics.ensure(name, 1, INSTRUCTION_CONFIG)
+        topics.ensure(name, 1, INSTRUCTION_CONFIG, may_grow=True)
+        return
+    with suppress(AccessDenied):  # operators and readers need no right to read the settings
+        topics.check(name, 1, INSTRUCTION_CONFIG, may_grow=True)
+
+
+def report_unread(unread: Iterable[Exception], *, found: bool) -> None:
+    """Log the partitions that were not searched. Raises the first error if nothing was `found` in the others."""
+    for problem in unread:
+        if not found:
+            raise problem
+        log.warning("a partition was not searched: %s", problem)
 
 
 def suspended_sides(state: Partition) -> list[Endpoint]:

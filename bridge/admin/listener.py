@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,6 +14,7 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.open_transactions import OpenTransactions
+from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import first_of, waits
 from konverse.bridge.reader.readers import Readers
@@ -22,7 +24,7 @@ from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.counting import counted
-from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
+from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord, TopicMismatch
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, decode
@@ -56,6 +58,13 @@ class InstructionListener:
         self._database = database
         self._readers = readers
         self._topic = instruction_topic(kafka.settings.instance)
+        self._topics = Topics(kafka)
+        self._topic_id = b""
+        """Kafka's id of the topic at the last look; empty until then."""
+        self._look_at = 0.0
+        """When to look next whether the topic is still the same one."""
+        self._prepared = False
+        """The topic exists, as far as is known: no call has failed since it was ensured."""
         self._closed = threading.Event()
         self._kept: dict[int, tuple[float, Instruction]] = {}
         """Offset in the topic -> time until which the instruction is valid, by Kafka's clock, and the instruction."""
@@ -69,9 +78,12 @@ class InstructionListener:
         self._reported: dict[tuple[bytes, Action], None] = {}
         """Conversations and actions already logged: a command has one instruction for each queue with a side."""
         self._position: int | None = None
+        self._cut = False
+        """At the last look the log ended before the position. A new leader may say so for a moment."""
         self._now_ms = 0
         """Kafka's time at the last read of the topic."""
         self._away = LogThrottle()
+        self._unfit = LogThrottle()
         self._crowded = LogThrottle()
         self._transactions = OpenTransactions(self._kafka, self._topic)
         self._thread = in_background("konverse-operator", self._run)
@@ -86,13 +98,16 @@ class InstructionListener:
         try:
             while not self._closed.is_set():
                 try:
+                    if self._is_replaced() and reader is not None:
+                        reader.close()
+                        reader = None
                     if reader is None:
-                        ensure_topic(Topics(self._kafka), self._topic)
                         reader = LogReader(self._kafka)
                     self._read(reader)
                     self._transactions.poll([0])
                     self._away.over()
                 except (*EXPECTED_ERRORS, LogTruncated) as error:
+                    self._prepared, self._look_at = False, 0.0
                     if isinstance(error, LogTruncated):
                         self._position = None
                     if self._away.due():
@@ -106,11 +121,56 @@ class InstructionListener:
             if reader is not None:
                 reader.close()
 
+    def _is_replaced(self) -> bool:
+        """Every WATCH_EVERY_S: whether the topic is not the one that was read before. Creates it if it is missing."""
+        if time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + WATCH_EVERY_S
+        if not self._prepared:
+            self._prepare()
+        try:
+            identifier = self._topics.topic_id(self._topic)
+        except TopicMismatch:  # it was deleted
+            self._prepare()
+            identifier = self._topics.topic_id(self._topic)
+        known, self._topic_id = self._topic_id, identifier
+        if known in (b"", identifier):
+            return False
+        log.warning("topic %s was deleted and created again: its instructions are read from the beginning", self._topic)
+        self._begin_anew()
+        return True
+
+    def _prepare(self) -> None:
+        """Create the topic if it does not exist. Log a setting that does not fit, and read the topic nevertheless."""
+        try:
+            ensure_topic(self._topics, self._topic)
+        except TopicMismatch as error:
+            if self._unfit.due(str(error)):
+                log.warning("%s", error)
+        self._prepared = True
+
+    def _begin_anew(self) -> None:
+        """Forget all offsets: other records have them now."""
+        self._position = None
+        for place in list(self._kept):
+            self._forget(place)
+
     def _read(self, reader: LogReader) -> None:
         self._now_ms = kafka_time_ms(self._kafka)
         if self._position is None:
             self._position = reader.offset_at(self._topic, 0, self._now_ms - INSTRUCTION_MS_MAX)
         _, end = reader.ends(self._topic, 0)
+        known, self._cut = self._cut, end < self._position
+        if self._cut and known:
+            log.warning(
+                "topic %s ends at %d although it was read to %d: the instructions of the last ten minutes are read "
+                "again",
+                self._topic,
+                end,
+                self._position,
+            )
+            self._begin_anew()
+            return
         for messages, position in reader.read(self._topic, 0, self._position, end):
             for message in messages:
                 with suppress(MalformedRecord):  # written by a foreign client

@@ -10,12 +10,12 @@ from uuid import UUID
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.owner.follower import Follower
+from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.bridge.reader.drain_check import DrainCheck
 from konverse.bridge.reader.operations import check_cleanup
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.verifier.reading import Verification
-from konverse.bridge.views.partitions import StateReader
+from konverse.bridge.views.partitions import StateReader, ViewReader
 from konverse.bridge.views.reading_state import ReadingState, reading_states
 from konverse.bridge.views.view_result import View
 from konverse.dialog.owner.commands import reason_of
@@ -33,6 +33,7 @@ from .instructions import (
     Instructions,
     Suspended,
     SuspendedGroup,
+    report_unread,
     shown,
     suspended_sides,
     wait_until_resumed,
@@ -62,14 +63,23 @@ class Operations:
     def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
         """Suspended conversations of a queue, or of the whole database: yields a list for each partition.
 
-        Read from the logs; claims nothing and needs no Redis. Raises QueueNotFound.
+        Read from the logs; claims nothing and needs no Redis. Raises QueueNotFound. A partition that cannot be read is
+        logged; if the others have no suspended conversation, its PartitionHalted or TopicMismatch is raised at the end.
         """
         self._check_open()
+        unread: list[Exception] = []
+        found = False
         for each, partition in self._instructions.partitions(queue):
             with Follower(self._kafka, each, partition) as following:
-                sides = suspended_sides(following.catch_up())
+                try:
+                    sides = suspended_sides(following.catch_up())
+                except UNREADABLE as error:
+                    unread.append(error)
+                    continue
+                found = found or bool(sides)
                 now_ms = kafka_time_ms(self._kafka) if sides else 0
                 yield [shown(each, partition, one, now_ms) for one in sides]
+        report_unread(unread, found=found)
 
     @checked
     def suspend(
@@ -110,7 +120,7 @@ class Operations:
         was not fixed would fail again. Each is resumed as by `resume`; within a batch, an owner that does not answer
         does not delay the others. Raises InvalidSettings when neither argument is given, QueueNotFound, and
         OutcomeUnknown when some conversations are still suspended after `timeout` seconds: for these the command stays
-        valid for ten minutes.
+        valid for ten minutes. Partitions that cannot be read are treated as by `suspended`.
         """
         self._check_open()
         if reason is None and older_than is None:
@@ -124,10 +134,15 @@ class Operations:
 
         with ExitStack() as exits:
             found: list[SuspendedGroup] = []
+            unread: list[Exception] = []
             for each, partition in self._instructions.partitions(queue):
                 with ExitStack() as unneeded:
                     following = unneeded.enter_context(Follower(self._kafka, each, partition))
-                    groups = [*self._instructions.parked(following, each, partition, wanted)]
+                    try:
+                        groups = [*self._instructions.parked(following, each, partition, wanted)]
+                    except UNREADABLE as error:
+                        unread.append(error)
+                        continue
                     if groups:
                         found += groups
                         exits.push(unneeded.pop_all())
@@ -136,6 +151,7 @@ class Operations:
                 part = found[at : at + SWEEP_CONVERSATIONS]
                 self._instructions.write(*(group.instruction(self._database) for group in part))
                 wait_until_resumed(part, deadline)
+        report_unread(unread, found=bool(found))
         return [one for group in found for one in group.shown]
 
     @checked
@@ -273,6 +289,11 @@ class Operations:
         """The reader of each partition of a queue, or none, and what waits there. Raises QueueNotFound."""
         self._check_open()
         return reading_states(self._kafka, self._catalog.get(Queue, queue))
+
+    def view_reader(self) -> ViewReader:
+        """A reader of the views in Redis that folds the logs where Redis is behind. The caller closes it."""
+        self._check_open()
+        return ViewReader(self._kafka)
 
     @checked
     def draining(self, queues: Sequence[str]) -> DrainCheck:

@@ -1,8 +1,9 @@
-"""`konverse view QUEUE` and `konverse view ID`: their state, from Redis. `konverse list`: the catalog."""
+"""`konverse view QUEUE` and `konverse view ID`, from Redis where it is fresh; `konverse list`, the catalog."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,10 +12,12 @@ from uuid import UUID
 import redis
 import typer
 
+from konverse.bridge.admin.instructions import report_unread
 from konverse.bridge.broker import Broker
 from konverse.bridge.redis.client import reading
-from konverse.bridge.redis.view import Header, ViewStore
+from konverse.bridge.redis.view import Header
 from konverse.bridge.runtime.arguments import did_you_mean
+from konverse.bridge.views.partitions import PartitionView
 from konverse.bridge.views.reading_state import ReadingState, describe_forged, describe_stuck
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.owner.view import ViewRow
@@ -25,12 +28,13 @@ from konverse.schemas.catalog.routes import NEVER, Route
 from konverse.schemas.catalog.routing_tables import RoutingTable
 from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.counting import counted
-from konverse.schemas.errors import DialogNotFound, QueueNotFound
+from konverse.schemas.errors import DialogNotFound, PartitionHalted, QueueNotFound
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 
 ROWS_SHOWN: Final = 50
+FOLDED: Final = "the rows come from the logs"
 
 Where = tuple[str, int]
 
@@ -38,17 +42,20 @@ Where = tuple[str, int]
 def show(broker: Broker, what: str, *, as_json: bool) -> None:
     """Print the state of a queue, given its name, or of a conversation, given its id, from the view in Redis.
 
-    Only whether the queue has a reader, and how much waits for one, is read from the journals. Where the view is
-    missing, the owner of the partition writes it again.
+    Where Redis is behind the journal or lacks rows, the logs are folded, and a line says so. Whether the queue has a
+    reader, and how much waits for one, is always read from the journals.
     """
     try:
         conversation = _conversation(what)
         if conversation is not None:
-            _show_rows(_find(broker, conversation), as_json=as_json)
+            _show_conversation(broker, conversation, as_json=as_json)
         else:
             queue = _queue(broker, what)
-            store = broker.view(what) if broker.settings.redis else None
-            _show_queue(store, queue, [*broker.operations.reading_states(what)], as_json=as_json)
+            states = [*broker.operations.reading_states(what)]
+            if all(state.unreadable for state in states):
+                raise PartitionHalted(states[0].unreadable)
+            views = _views(broker, queue, states) if broker.settings.redis else None
+            _show_queue(queue, states, views, as_json=as_json)
     except redis.RedisError as error:
         raise reading(error, broker.settings.redis or "") from None
 
@@ -136,25 +143,45 @@ def _queue(broker: Broker, name: str) -> Queue:
     return queue
 
 
-def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, ViewRow]]:
-    found = [
-        ((queue.name, partition), row)
-        for queue in broker.catalog.all(Queue)
-        for partition, row in broker.view(queue.name).find(conversation.bytes)
-    ]
+def _show_conversation(broker: Broker, conversation: UUID, *, as_json: bool) -> None:
+    found: list[tuple[Where, PartitionView]] = []
+    unread: list[Exception] = []
+    with closing(broker.operations.view_reader()) as reading_views:
+        for queue in broker.catalog.all(Queue):
+            for partition, view in reading_views.find(broker.view(queue.name), queue, conversation.bytes):
+                if isinstance(view, Exception):
+                    unread.append(view)
+                else:
+                    found.append(((queue.name, partition), view))
+    report_unread(unread, found=bool(found))
     if not found:
         raise DialogNotFound(
             f"the view shows no conversation {conversation}: it is over, its queue has no owner at present, "
             "or it belongs to another database"
         )
-    return found
+    _show_rows([(where, row) for where, view in found for row in view.rows], as_json=as_json)
+    for (queue_name, partition), view in found:
+        if view.reason:
+            typer.echo(f"{queue_name}/{partition}: {view.reason}; {FOLDED}", err=as_json)
+        if view.overdue:
+            typer.echo(f"{queue_name}/{partition}: data waits that no owner has ingested", err=as_json)
 
 
-def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState], *, as_json: bool) -> None:
-    """Print a queue. Without Redis `store` is None, and only the state in the journals is printed."""
+def _views(broker: Broker, queue: Queue, states: list[ReadingState]) -> list[PartitionView]:
+    """The view of each partition; an empty one where the logs cannot be read."""
+    store = broker.view(queue.name)
+    with closing(broker.operations.view_reader()) as reading_views:
+        return [
+            PartitionView(None, []) if state.unreadable else reading_views.read(store, queue, number)
+            for number, state in enumerate(states)
+        ]
+
+
+def _show_queue(queue: Queue, states: list[ReadingState], views: list[PartitionView] | None, *, as_json: bool) -> None:
+    """Print a queue. Without Redis `views` is None, and only the state in the journals is printed."""
     partitions = range(queue.partitions)
-    headers = [store.header(number) if store else None for number in partitions]
-    rows = [((queue.name, number), row) for number in partitions for row in (store.rows(number) if store else ())]
+    headers = [views[number].header if views else None for number in partitions]
+    rows = [((queue.name, number), row) for number in partitions for row in (views[number].rows if views else ())]
     if as_json:
         shown = {number: _partition_as_dict(headers[number], states[number]) for number in partitions}
         print_json({"partitions": shown, "conversations": [_as_dict(*pair) for pair in rows]})
@@ -163,27 +190,37 @@ def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState
         cells = ((n, *_header_cells(headers[n], states[n]), states[n].waiting) for n in partitions)
         print_table(f"Queue {queue.name}", columns, cells)
         for number in partitions:
-            if states[number].stuck:
-                typer.echo(f"{queue.name}/{number}: {describe_stuck(states[number])}")
-            for line in _no_reader(states[number]):
+            for line in _remarks(states[number]):
                 typer.echo(f"{queue.name}/{number}: {line}")
-            if states[number].held_up:
-                typer.echo(f"{queue.name}/{number}: {states[number].held_up}")
-            if states[number].forged:
-                said = describe_forged(states[number].forged, states[number].forged_at)
-                typer.echo(f"{queue.name}/{number}: {said}")
-        if store:
+        if views is not None:
             _print_rows(rows)
-    if not store:
+    for number, view in enumerate(views or ()):
+        if view.reason:
+            typer.echo(f"{queue.name}/{number}: {view.reason}; {FOLDED}", err=as_json)
+    if views is None:
         typer.echo("Conversations and unread messages need Redis: name one with --redis or KONVERSE_REDIS", err=as_json)
 
 
 def _header_cells(header: Header | None, state: ReadingState) -> tuple[object, ...]:
-    owner = state.owner.hex()[:8] if state.reader else "NO READER"
+    owner = "UNREADABLE" if state.unreadable else state.owner.hex()[:8] if state.reader else "NO READER"
     if header is None:
         return (owner, "", "", "", "")
     owner += "" if header.complete else " (being written)"
     return (owner, header.journal_offset, header.claim_offset, header.open, header.unread)
+
+
+def _remarks(state: ReadingState) -> Iterator[str]:
+    """Lines about a partition that needs attention."""
+    if state.unreadable:
+        yield f"it cannot be read: {state.unreadable}"
+        return
+    if state.stuck:
+        yield describe_stuck(state)
+    yield from _no_reader(state)
+    if state.held_up:
+        yield state.held_up
+    if state.forged:
+        yield describe_forged(state.forged, state.forged_at)
 
 
 def _no_reader(state: ReadingState) -> Iterator[str]:
@@ -208,6 +245,7 @@ def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, 
         "held_up": state.held_up or None,
         "forged": state.forged,
         "forged_at": state.forged_at,
+        "unreadable": state.unreadable or None,
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Final
 
 from confluent_kafka import Message, Producer
@@ -151,8 +151,12 @@ class Inquiry:
         if following is None:
             following = self._following[address] = follow(self._kafka, self._catalog, address)
             self._exits.callback(following.close)
-        with suppress(KafkaUnavailable):  # the caller then sees the state as last read
+        try:
             following.catch_up(max(1.0, deadline - time.monotonic()))
+        except AccessDenied:
+            raise
+        except KafkaUnavailable as error:  # the caller then sees the state as last read
+            log.debug("the state of %s/%d cannot be read: %s", address.topic, address.partition, error)
         return following
 
     def _write(self, address: Address, record: Handed, deadline: float) -> None:

@@ -52,7 +52,7 @@ class OpenTopic:
         self._ready = False
 
     def prepare(self) -> None:
-        """Create the topic if it does not exist."""
+        """Create the topic if it does not exist. Asks Kafka at first, and after an append that failed."""
         if not self._ready and self._topics.partitions(self.name) is None:
             self._topics.ensure(self.name, 1, OPEN_CONFIG)
         self._ready = True
@@ -60,6 +60,7 @@ class OpenTopic:
     def append(self, timeout_s: float) -> int:
         """Append OPEN. Returns Kafka's time of the append, in ms. Raises KafkaUnavailable, TopicMismatch."""
         self.prepare()
+        self._ready = False  # until the acknowledgement: the topic may have been deleted
         nobody = bytes(16)
         envelope = Envelope(Kind.OPEN, 0, Role.INITIATOR, bytes(4), nobody, nobody, 0, NO_SEQUENCE, Suffix())
         producer = self._kafka.plain_producer(timeout_s)
@@ -71,6 +72,7 @@ class OpenTopic:
                 f"no record can be written to {self.name}: {why}. Sessions and age queries need Kafka's time, "
                 "which comes with the acknowledgement. Check that the broker runs and is reachable"
             )
+        self._ready = True
         kind, time_ms = answer.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:
             bootstrap = self._kafka.settings.bootstrap

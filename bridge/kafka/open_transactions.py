@@ -115,20 +115,29 @@ class OpenTransactions:
                 self._stable = _ask(self._kafka, self._places(places), IsolationLevel.READ_COMMITTED, LOOK_EVERY_S)
         elif all(answer.done() for answer in self._stable.values()):
             ends, stable = _offsets(self._ends), _offsets(self._stable)
+            asked = {place.partition for place in self._stable}
             self._ends, self._stable = {}, {}
-            self._heard({n: Stalled(at, ends[n]) for n, at in stable.items() if at < ends.get(n, 0)})
+            answered = ends.keys() & stable.keys()
+            found = {n: Stalled(stable[n], ends[n]) for n in answered if stable[n] < ends[n]}
+            self._known = {n: at for n, at in self._known.items() if n in asked}  # others are read elsewhere now
+            self._heard(answered, found)
 
     def _places(self, partitions: Collection[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, number) for number in sorted(partitions)]
 
-    def _heard(self, found: dict[int, Stalled]) -> None:
+    def _heard(self, answered: set[int], found: dict[int, Stalled]) -> None:
+        """Log transactions that were also found at the last look, and those that ended.
+
+        Kafka has answered about these partitions. In another one the transaction may still be open.
+        """
         for number, one in found.items():
             if self._known.get(number) == one.stable and self._seldom.due(number):
                 log.warning("%s", one.describe(self._topic, number))
-        for number in self._known.keys() - found.keys():
+        for number in (self._known.keys() & answered) - found.keys():
+            del self._known[number]
             if self._seldom.over(number):
                 log.warning("the transaction that held up %s/%d has ended", self._topic, number)
-        self._known = {number: one.stable for number, one in found.items()}
+        self._known.update((number, one.stable) for number, one in found.items())
 
 
 def _answer(

@@ -10,6 +10,9 @@ from konverse.schemas.counting import counted
 BYTES_MIN: Final = "1000000"
 """Lower bound of `max.message.bytes`: the client's default limit for a record. Kafka's default is a little larger."""
 
+FOR_EVER: Final = "-1"
+"""`retention.ms` of a topic whose records Kafka keeps."""
+
 
 def misfits(
     bootstrap: str, name: str, actual: Mapping[str, str], wanted: Mapping[str, str], replicas: int
@@ -17,12 +20,19 @@ def misfits(
     """Texts, with remedies, about a topic's settings with which konverse would lose messages or stop working."""
     for key, needed in {**wanted, "max.message.bytes": BYTES_MIN}.items():
         value = actual[key]
-        fits = int(value) >= int(needed) if key == "max.message.bytes" else value == needed
-        if not fits:
+        if not _fits(key, value, needed):
             yield misfit(bootstrap, name, key, value, needed)
     if int(actual["min.insync.replicas"]) > replicas:
         value = f"{actual['min.insync.replicas']} and {counted(replicas, 'replica')}"
         yield misfit(bootstrap, name, "min.insync.replicas", value, str(replicas))
+
+
+def _fits(key: str, value: str, needed: str) -> bool:
+    if key == "max.message.bytes":
+        return int(value) >= int(needed)
+    if key == "retention.ms" and needed != FOR_EVER:  # longer does no harm
+        return value == FOR_EVER or int(value) >= int(needed)
+    return value == needed
 
 
 def misfit(bootstrap: str, name: str, key: str, value: str, needed: str) -> str:

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -96,6 +97,20 @@ class Assignment:
     def may_be_idle(self) -> bool:
         """Whether the reader may count as idle: the group has assigned its partitions and existing data was fetched."""
         return self.join_wait.over(self.consumer, self._driver.owners.values())
+
+    def ends(self) -> dict[int, int]:
+        """Partition -> end of its data log at the last fetch, as far as the client knows it."""
+        found: dict[int, int] = {}
+        for number in self._driver.owners:
+            with suppress(KafkaException):  # nothing was fetched from it yet
+                place = TopicPartition(self._topic, number)
+                found[number] = self.consumer.get_watermark_offsets(place, cached=True)[1]
+        return found
+
+    def read_to(self, partition: int) -> int | None:
+        """Next offset to read in the data log of a partition; None if this reader does not own the partition."""
+        owner = self._driver.owners.get(partition)
+        return None if owner is None else owner.fold.data_to
 
     @property
     def waiting(self) -> bool:

@@ -53,6 +53,7 @@ from konverse.schemas.limits import HANDLER_THREADS_MAX, LOOK_AHEAD_RECORDS_MAX
 
 from .assignment import Assignment
 from .handlers import Crew, HandlerRunner, failure
+from .message_wait import MessageWait
 from .operations import ReaderOperations
 from .skipped_transactions import SkippedTransactions
 
@@ -173,7 +174,8 @@ class Reader:
         another process claims a partition that the caller has named for this reader, OutcomeUnknown when `timeout`
         would end the iteration and Kafka has not acknowledged all finished work.
         """
-        idle_since = time.monotonic()
+        with self._lock:
+            wait = MessageWait(self.options.timeout, time.monotonic(), self._handing_out.unread)
         while True:
             if time.monotonic() >= self._advance_at:
                 self._advance(keep_up=True)
@@ -187,13 +189,24 @@ class Reader:
                     self._take_back()
             if transaction is not None:
                 return transaction
-            timeout = self.options.timeout
-            if self._advance() or self._expecting:
-                idle_since = time.monotonic()
-            elif timeout is not None and self._assignment.may_be_idle and time.monotonic() - idle_since >= timeout:
+            reading = self._advance()
+            if self._message_comes(wait):
+                wait.restart(time.monotonic())
+            elif self._assignment.may_be_idle and self._is_over(wait, reading=reading):
                 if self._settled():
                     raise StopIteration
-                idle_since = time.monotonic()
+                wait.restart(time.monotonic())
+
+    def _message_comes(self, wait: MessageWait) -> bool:
+        """Whether a group is ready or will be handed out again soon, or a further message waits."""
+        with self._lock:
+            grew = wait.grew(self._handing_out.unread)
+            return grew or self._handing_out.ready or self._expecting
+
+    def _is_over(self, wait: MessageWait, *, reading: bool) -> bool:
+        with self._lock:
+            ends, read_to = self._assignment.ends, self._assignment.read_to
+            return not self._closed and wait.over(time.monotonic(), reading=reading, ends=ends, read_to=read_to)
 
     @checked
     def receive(

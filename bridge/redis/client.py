@@ -8,6 +8,7 @@ from typing import Final
 
 import redis
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.exceptions import AuthorizationError
 from redis.retry import Retry
 
@@ -18,28 +19,43 @@ from konverse.schemas.errors import RedisUnavailable
 TIMEOUT_S: Final = 2.0
 _WRONG: Final = re.compile(r"invalid username-password|user is disabled|WRONGPASS", re.IGNORECASE)
 """Redis refused the given user or password. Any other AuthenticationError means that none was given."""
+_ARGUMENTS: Final = re.compile(r",? with args beginning with.*", re.DOTALL | re.IGNORECASE)
+"""Redis's list of the arguments of a command that it does not know. Those of HELLO contain the password."""
 _FORMS: Final = "redis://:PASSWORD@HOST:PORT/0 or redis://USER:PASSWORD@HOST:PORT/0"
 REFUSALS: Final = (redis.ResponseError, redis.AuthenticationError, AuthorizationError)
 """Redis answered and refused the command: missing rights, no memory, a read-only replica."""
 
 
 def connect_redis(url: str) -> redis.Redis:
-    """A client that never retries. When the reply to a script is lost, the view is rewritten whole instead."""
+    """A client that never retries. When the reply to a script is lost, the view is rewritten whole instead.
+
+    It speaks RESP2 unless the URL has another `protocol`: RESP3 begins with HELLO, which some servers and proxies lack.
+    """
+    given = parse_url(url)  # type: ignore[no-untyped-call]
+    # AUTH with a password alone fails at a server that needs none; AUTH with a user does not
+    user = {"username": "default"} if given.get("password") and not given.get("username") else {}
     return redis.Redis.from_url(
-        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0)
+        url, protocol=2, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0), **user
     )
 
 
 def words(error: Exception) -> str:
-    """Text for an error of Redis: for authentication, what to correct; otherwise Redis's own message."""
+    """Text for an error of Redis: the remedy for authentication, else Redis's own message without its arguments."""
     if not isinstance(error, redis.AuthenticationError):
-        return str(error)
+        return _ARGUMENTS.sub("", str(error))
     if _WRONG.search(str(error)):
         return (
             "it refuses the user or the password in its address. Correct them there, with special characters "
             "percent-encoded, and make sure that the user is enabled (ACL SETUSER)"
         )
     return f"it requires a password, and its address has none. Add it there, as in {_FORMS}"
+
+
+def refusal(error: redis.RedisError) -> str:
+    """Why the view in Redis is not used, as part of a text: Redis refuses to be read, or does not answer."""
+    if isinstance(error, REFUSALS):
+        return f"Redis answers but refuses to be read: {words(error)}"
+    return f"Redis does not answer ({words(error)})"
 
 
 def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
@@ -49,7 +65,8 @@ def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
             f"Redis at {masked(url)} answers but refuses to be read: {words(error)}. Conversations continue without it"
         )
     return RedisUnavailable(
-        f"Redis at {masked(url)} does not answer ({error}). Conversations continue without it; start it to see the view"
+        f"Redis at {masked(url)} does not answer ({words(error)}). Conversations continue without it; start it to see "
+        "the view"
     )
 
 
@@ -78,7 +95,9 @@ class WriteFailures:
                     words(error),
                 )
         elif self._absent.due():
-            self._log.warning("%s is not %s, because Redis gives no valid answer: %s", self._what, self._done, error)
+            self._log.warning(
+                "%s is not %s, because Redis gives no valid answer: %s", self._what, self._done, words(error)
+            )
 
     def wrote(self) -> None:
         """A write succeeded."""

@@ -28,7 +28,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
 
-from .client import WriteFailures, connect_redis
+from .client import WriteFailures, connect_redis, words
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -302,11 +302,11 @@ class ViewWriter:
 
 
 def forget_view(url: str, queue: Queue) -> None:
-    """Delete the view of a dropped queue; when Redis is away, log that the view stays."""
+    """Delete the view of a dropped queue; when Redis is away or refuses, log that the view stays."""
     client = connect_redis(url)
     try:
         ViewStore(client, queue).clear()
     except redis.RedisError as error:
-        log.warning("the view of queue %r could not be deleted from Redis: %s", queue.name, error)
+        log.warning("the view of queue %r could not be deleted from Redis: %s", queue.name, words(error))
     finally:
         client.close()

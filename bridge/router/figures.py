@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import redis
 
-from konverse.bridge.redis.client import connect_redis, reading
+from konverse.bridge.redis.client import connect_redis, reading, words
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.routing.routed import Failure, Routed
@@ -96,7 +96,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
                 pipeline.execute()
         except redis.RedisError as error:
             if trouble.due():
-                log.warning("the figures of router %r cannot be written to Redis: %s", router.service, error)
+                log.warning("the figures of router %r cannot be written to Redis: %s", router.service, words(error))
         else:
             trouble.over()
 

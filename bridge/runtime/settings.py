@@ -47,7 +47,7 @@ OWN_PROPERTIES: Final = frozenset({
 """Properties of librdkafka on which a guarantee depends: users must not set them."""
 
 
-SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|token", re.IGNORECASE)
+SECRET: Final = re.compile(r"pass|secret|oauthbearer\.config|jaas|kinit\.cmd|\.pem$|token", re.IGNORECASE)
 """Names of properties whose values are never shown."""
 
 

@@ -11,6 +11,7 @@ rows, and the logs are folded.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import redis
@@ -21,13 +22,15 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.headers import header_of
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.owner.follower import Ahead, Follower
-from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.owner.follower import UNREADABLE, Ahead, Follower
+from konverse.bridge.redis.client import connect_redis, refusal
 from konverse.bridge.redis.view import Header, ViewStore
 from konverse.bridge.validation.validator import Validator
-from konverse.dialog.owner.view import ViewRow
+from konverse.dialog.owner.view import ViewRow, field_of, pack, unpack
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.errors import MalformedRecord, TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.wire.journal import Commit, decode
 
@@ -95,7 +98,7 @@ class StateReader:
         try:
             found = ViewStore(self._redis, queue).whole(partition)
         except redis.RedisError as error:
-            self._trouble = f"Redis does not answer ({error})"
+            self._trouble = refusal(error)
             return self._trouble
         if found is None:
             return MISSING
@@ -113,10 +116,107 @@ class StateReader:
             self._reader.close()
 
 
+class PartitionView(NamedTuple):
+    """The endpoints of a partition as of its last COMMIT."""
+
+    header: Header | None
+    """None: the partition never had an owner."""
+    rows: list[ViewRow]
+    reason: str = ""
+    """Why the logs were folded; empty when the rows come from Redis."""
+    overdue: bool = False
+    """Data that is older than LAG_MS waits to be ingested."""
+
+
+class ViewReader:
+    """Reads the views of partitions from Redis, and folds the logs where Redis is behind. Close it after use."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._topics = Topics(kafka)
+        self._reader = LogReader(kafka)
+
+    def read(self, store: ViewStore, queue: Queue, partition: int) -> PartitionView:
+        """The whole view of a partition. Raises redis.RedisError, and the errors of `Follower.catch_up`."""
+        found = store.whole(partition)
+        if found is None:
+            return self._folded(queue, partition, MISSING)
+        return self._checked(queue, partition, PartitionView(*found))
+
+    def find(
+        self, store: ViewStore, queue: Queue, conversation: bytes
+    ) -> Iterator[tuple[int, PartitionView | Exception]]:
+        """Partition and view of a conversation's sides, or the error of a partition that cannot be read.
+
+        Raises redis.RedisError, KafkaUnavailable.
+        """
+        try:
+            self._topics.same_queue(queue)
+        except TopicMismatch as error:
+            yield 0, error
+            return
+        journal = journal_topic(queue.topic, queue.subscription)
+        sides = store.find(conversation)
+        for partition in range(queue.partitions):
+            header = store.header(partition)
+            if header is None and not self._reader.ends(journal, partition)[1]:
+                continue  # it never had an owner
+            try:
+                if header is None or not header.complete or store.missing(partition) is not None:
+                    shown = self._folded(queue, partition, MISSING)
+                else:
+                    rows = [row for number, row in sides if number == partition]
+                    shown = self._checked(queue, partition, PartitionView(header, rows))
+            except UNREADABLE as error:
+                yield partition, error
+                continue
+            rows = [row for row in shown.rows if row.conversation.bytes == conversation]
+            if rows:
+                yield partition, shown._replace(rows=rows)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._reader.close()
+
+    def _checked(self, queue: Queue, partition: int, shown: PartitionView) -> PartitionView:
+        """The view from Redis, or folded from the logs if Redis is behind them."""
+        assert shown.header is not None
+        now_ms, silence_timeout_s = kafka_time_ms(self._kafka), self._kafka.settings.silence_timeout_s
+        ingested = _ingested_to(self._reader, (queue, partition), shown.header, now_ms, silence_timeout_s)
+        if ingested is None:
+            return self._folded(queue, partition, BEHIND)
+        return shown._replace(overdue=self._reader.offset_at(queue.topic, partition, now_ms - LAG_MS) > ingested)
+
+    def _folded(self, queue: Queue, partition: int, reason: str) -> PartitionView:
+        with Follower(self._kafka, queue, partition) as following:
+            state, head = following.catch_up(), following.head
+            rows = rows_of(state, head.offset)
+            overdue = self._reader.offset_at(queue.topic, partition, kafka_time_ms(self._kafka) - LAG_MS)
+        if head.claim_offset < 0:
+            return PartitionView(None, [], overdue=overdue > 0)
+        header = Header(head.offset, head.claim_offset, head.owner.hex(), state.unread, len(rows), complete=True)
+        return PartitionView(header, rows, reason, overdue > state.ingest_to)
+
+
+def rows_of(state: Partition, journal_offset: int) -> list[ViewRow]:
+    """The rows of a partition's endpoints, as Redis holds them after this journal record."""
+    offset = journal_offset.to_bytes(8)
+    return [unpack(field_of(one), offset + pack(one)) for one in state.live()]
+
+
 def _is_fresh(
     reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
 ) -> bool:
-    """Whether Redis shows the present state, judged by the last records of the journal.
+    """Whether Redis shows the present state: that of the journal, which has ingested all data older than LAG_MS."""
+    queue, partition = place
+    ingested = _ingested_to(reader, place, header, now_ms, silence_timeout_s)
+    return ingested is not None and reader.offset_at(queue.topic, partition, now_ms - LAG_MS) <= ingested
+
+
+def _ingested_to(
+    reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
+) -> int | None:
+    """The data offset that the state in Redis has ingested to; None if Redis does not show the state of the journal.
 
     A live owner, or one that has released, may have written further records that change no endpoint, so the journal
     offset in the header need not be the last one. For a dead owner it must be.
@@ -129,12 +229,12 @@ def _is_fresh(
         records = [one for chunk, _ in reader.read(journal, partition, start, end) for one in chunk]
         decided = [decode(record.value() or b"") for record in records if header_of(record) is None]
     except (LogTruncated, MalformedRecord):
-        return False
+        return None
     if not decided or decided[-1].owner.hex() != header.owner:
-        return False
+        return None
     commit = next((one for one in reversed(decided) if isinstance(one, Commit)), None)
     left = isinstance(decided[-1], Commit) and decided[-1].release
     dead = not left and records[-1].timestamp()[1] < now_ms - silence_timeout_s * 1000
     if (commit is None and start > 0) or (dead and header.journal_offset != end - 1):
-        return False
-    return reader.offset_at(queue.topic, partition, now_ms - LAG_MS) <= (commit.ingest_to if commit else 0)
+        return None
+    return commit.ingest_to if commit else 0

@@ -11,7 +11,7 @@ from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.open_transactions import stalled
-from konverse.bridge.owner.follower import Follower
+from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.dialog.fold.journal import JournalHead
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.counting import counted
@@ -43,6 +43,8 @@ class ReadingState(NamedTuple):
     """Contested records: same writer and counter as an earlier record, but other content."""
     forged_at: int | None = None
     """Offset of the last contested record, if known."""
+    unreadable: str = ""
+    """Why the logs of the partition cannot be read; then the other fields mean nothing. Empty if they can."""
 
     @property
     def silent(self) -> bool:
@@ -84,10 +86,15 @@ def reading_of(kafka: Kafka, queue: Queue, number: int, following: Follower) -> 
 
 
 def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
-    """The reading state of each partition of a queue; claims nothing. Raises the errors of `Follower.catch_up`."""
+    """The reading state of each partition of a queue; claims nothing. Raises KafkaUnavailable."""
     for number in range(queue.partitions):
         with Follower(kafka, queue, number) as following:
-            folded = following.catch_up()
+            try:
+                folded = following.catch_up()
+            except UNREADABLE as error:
+                silence_timeout_s = kafka.settings.silence_timeout_s
+                yield ReadingState(b"", True, 0, 0.0, silence_timeout_s, 0, unreadable=str(error))  # noqa: FBT003
+                continue
             state = reading_of(kafka, queue, number, following)
         held_up = stalled(kafka, queue.topic, number)
         state = state._replace(held_up="" if held_up is None else held_up.describe(queue.topic, number))

@@ -58,6 +58,7 @@ ROWS: Final = [*_rows()]
 
 READER: Final = "a reader of a queue"
 SENDER: Final = "a process that sends"
+ADMINISTRATOR: Final = "an administrator (`create_…`, `alter_…`, `drop_…`)"
 VERIFY: Final = "`konverse verify`"
 SPARK_READS: Final = "Spark, reading (`spark.read`)"
 SPARK_WRITES: Final = "Spark, writing (`df.write`)"
@@ -94,6 +95,8 @@ RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     ),
     "data topic of the queue of `from_service`": lambda _: (SHOP,),
     OF_NEW_ID: lambda _: logs(ORDERS),
+    "data, journal and snapshot topics of the queues to which the messages went": lambda _: logs(ORDERS),
+    "for a lifetime in `create_route`": lambda _: (rights.OPEN,),
     "data topic of the queue": lambda kind: (kind.queue,),
     "with `mode` = `journal`": lambda kind: logs(kind.queue)[1:2],
     "data, journal and snapshot topic of the queue": lambda kind: logs(kind.queue),
@@ -159,7 +162,10 @@ KINDS: Final[dict[str, Kind]] = {
     "operator": Kind("an operator (`suspended`, `resume`, `skip`, `end`)", rights.RIGHTS["operator"]),
     "auditor": Kind(VERIFY, rights.RIGHTS["auditor"]),
     "onlooker": Kind("`konverse view`, `why` and `conversations`", rights.RIGHTS["onlooker"]),
-    "administrator": Kind("an administrator (`create_…`, `alter_…`, `drop_…`)", rights.RIGHTS["administrator"]),
+    "administrator": Kind(ADMINISTRATOR, rights.RIGHTS["administrator"], without=("for a lifetime",)),
+    "administrator of routes": Kind(ADMINISTRATOR, rights.ADMINISTERS_ROUTES),
+    "following its home": Kind("a sender that calls `dialog.bounced`", rights.FOLLOWS_HOME),
+    "asking": Kind("a process that calls `broker.outcome`", rights.ASKS, without=("for client transactions",)),
     "accept-loss": Kind("`konverse accept-loss`", rights.OF_LOSS, queue=LOST, answers=(SHOP,), without=("group",)),
     "spark_read": Kind(SPARK_READS, rights.OF_SPARK["spark_read"], without=("with `mode`", "also:")),
     "spark_read_journal": Kind(

@@ -120,6 +120,7 @@ def test_a_queue_without_a_reader_is_reported_with_its_waiting_offsets_with_and_
             "held_up": None,
             "forged": 0,
             "forged_at": None,
+            "unreadable": None,
         },
     )
     assert "need Redis" in err
@@ -142,6 +143,31 @@ def test_a_queue_without_a_reader_is_reported_with_its_waiting_offsets_with_and_
     assert "NO READER, since 20" in out
     assert "3 offsets wait" in out
     assert shown["owner"][:8] not in out
+
+
+@pytest.mark.stack
+def test_the_view_of_a_queue_and_of_a_conversation_do_not_show_an_outdated_redis(
+    servers: Servers, database: str
+) -> None:
+    place = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database, "--redis", servers.redis_url]
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        with broker.reader("Orders", timeout=1) as reader:
+            (conversation,) = send_orders(broker, dialogs=1, messages=2)
+            answer(reader)
+    commands = (["view", "Orders", *place], ["view", str(uuid.UUID(bytes=conversation)), *place])
+    for command in commands:
+        code, out, err = run(*command)
+        assert (code, err, "come from the logs" in out) == (0, "", False)
+    with connected(servers.bootstrap, database) as broker, broker.reader("Orders", timeout=1) as reader:
+        send_orders(broker, dialogs=1, messages=3)
+        answer(reader)
+    for command in commands:
+        code, out, err = run(*command)
+        assert (code, err) == (0, "")
+        assert "Orders/0: Redis is behind the logs; the rows come from the logs" in out
+    rows = json.loads(run(*commands[0], "--json")[1])["conversations"]
+    assert sorted(row["consumed"] for row in rows) == [2, 3]
 
 
 @pytest.mark.stack

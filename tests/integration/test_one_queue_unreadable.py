@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from konverse.schemas.errors import DialogNotFound, TopicMismatch
+from tests.kit.commands import run
 from tests.kit.servers import Servers
 from tests.kit.shop import connected, open_shop, pumped, queue_of, sent, until
 from tests.kit.topics import delete
@@ -35,7 +36,16 @@ def test_why_and_operators_find_a_conversation_although_another_queue_cannot_be_
             delete(AdminClient({"bootstrap.servers": servers.bootstrap}), queue_of(broker, gone).topic)
             assert found() == {"Orders", "Shop"}
             assert "a partition was not searched: topic" in caplog.text
+            with pytest.raises(TopicMismatch, match="does not exist"):
+                broker.operations.resume_all(older_than=0)
             broker.operations.suspend(dialog.id, queue="Orders")
+            assert [one.conversation for listed in broker.operations.suspended() for one in listed] == [dialog.id]
+            assert [one.conversation for one in broker.operations.resume_all(older_than=0)] == [dialog.id]
+            place = ("--kafka", broker.settings.kafka, "--database", database, "--redis", servers.redis_url)
+            code, out, _ = run("view", str(dialog.id), *place)
+            assert (code, out.count(str(dialog.id))) == (0, 2)
+            code, _, err = run("view", gone, *place)
+            assert (code, "does not exist" in err) == (7, True)
             broker.operations.end(dialog.id, cleanup=True)
             until(lambda: not (orders.conversations or shop.conversations), "both sides are removed")
         with pytest.raises(TopicMismatch, match="does not exist"):

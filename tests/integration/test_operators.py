@@ -140,6 +140,26 @@ def test_operators_suspend_skip_end_and_clean_up_unsuspended_conversations_while
         assert [(one.dialog.id, read_error(one.body)) for one in errors] == [(opened["ended"].id, (4711, "no"))]
 
 
+def test_a_running_reader_obeys_operators_after_the_topic_of_their_commands_was_deleted(
+    servers: Servers, database: str, instance: str
+) -> None:
+    topic = instruction_topic(instance)
+    with connected(servers.bootstrap, database, instance=instance) as broker:
+        open_shop(broker)
+        dialogs = [sent(broker, b"first") for _ in range(3)]
+        topics, identifiers = Topics(broker._kafka), set[bytes]()
+        with broker.reader("Orders") as reader, pumped(reader):
+            for dialog in dialogs:
+                broker.operations.suspend(dialog.id, queue="Orders", timeout=DEADLINE_S)
+                identifiers.add(topics.topic_id(topic))
+                broker._kafka.admin.delete_topics([topic])[topic].result(DEADLINE_S)
+
+                def created() -> bool:
+                    return topics.partitions(topic) is not None and topics.topic_id(topic) not in identifiers
+
+                until(created, "the reader creates the topic")
+
+
 def instructed(broker: Broker, conversation: UUID) -> list[Instruction]:
     """The instructions about a conversation that stand in their topic."""
     topic = instruction_topic(broker.settings.instance)

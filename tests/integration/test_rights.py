@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -21,12 +22,18 @@ from konverse.dialog.transaction.received import Message
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown, QueueNotFound
 from konverse.schemas.system_messages import ERROR
+from konverse.schemas.wire import token
+from konverse.schemas.wire.token import Sent, Token
 from tests.kit.guarded import SHORT_S, TOPIC, Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
 from tests.kit.rights import (
+    ADMINISTERS_ROUTES,
+    ASKS,
+    DATES,
     DELETES,
     DESCRIBE,
+    FOLLOWS_HOME,
     INSTRUCTIONS,
     LOST,
     NEW,
@@ -40,6 +47,7 @@ from tests.kit.rights import (
     SHOP,
     WRITE,
     logs,
+    reads,
 )
 from tests.kit.shop import (
     DEADLINE_S,
@@ -182,7 +190,7 @@ EACH: Final = [
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[tuple[Guarded, Broker]]:
-    with guarded_stack([*ACTS, ACCEPTOR, "renewing"]) as (guarded, administrator):
+    with guarded_stack([*ACTS, ACCEPTOR, "renewing", *SPECIAL]) as (guarded, administrator):
         open_shop(administrator)
         open_stream(administrator)
         open_regions(administrator, ("north",))
@@ -342,6 +350,79 @@ def test_for_each_log_that_a_sender_with_a_new_id_may_not_read_flush_names_the_r
         _renew(owned, "renewing")
     named = (in_words(right), in_words((TOPIC, topic, DESCRIBE)))  # as in the test of all kinds of process
     assert any(f"rant {words} to User:renewing" in str(unknown.value) for words in named), caplog.text
+
+
+def _ask_for_bounced(guarded: Guarded, user: str) -> None:
+    """Follow the home of a dialog, whose partition no reader of this process owns."""
+    with guarded.as_user(user) as broker:
+        dialog = begin(broker)
+        dialog.send(ORDER, b"an order")
+        dialog.flush()
+        assert dialog.bounced() == []
+
+
+def _ask_for_outcome(guarded: Guarded, user: str) -> None:
+    """Ask for the outcome of a message of another process to `Orders`."""
+    with connected(guarded.plain, "sales") as sender:
+        dialog = begin(sender)
+        dialog.send(ORDER, b"an order")
+        dialog.flush()
+        writer, target = dialog._sender.session.writer, dialog._staged.begin.target
+        asked = token.encode(Token((Sent(writer, target, dialog.id.bytes, 0, (0,)),)))
+        with guarded.as_user(user) as broker:
+            assert broker.outcome(asked, timeout=DEADLINE_S).received
+
+
+def _give_a_route_a_lifetime(guarded: Guarded, user: str) -> None:
+    with guarded.as_user(user) as broker:
+        broker.admin.create_route("For a day", "LOCAL", lifetime=timedelta(days=1))
+        broker.admin.drop_route("For a day")
+
+
+SPECIAL: Final[dict[str, tuple[Callable[[Guarded, str], None], list[Right], list[Right]]]] = {
+    "bouncing": (_ask_for_bounced, FOLLOWS_HOME, reads(SHOP)[:2]),
+    "asking": (_ask_for_outcome, ASKS, reads(ORDERS)[:2]),
+    "routes": (_give_a_route_a_lifetime, ADMINISTERS_ROUTES, DATES),
+}
+"""User -> a call, the rights that it needs, and those of them that its other calls do not need.
+
+The snapshot topic is left out: it is read only once the logs are long.
+"""
+
+
+@pytest.mark.parametrize("user", SPECIAL)
+def test_a_call_that_needs_further_rights_works_with_those_that_the_operating_page_names(
+    owned: Guarded, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    act, rights, _ = SPECIAL[user]
+    owned.grant(user, rights)
+    with caplog.at_level(logging.WARNING, "konverse"):
+        act(owned, user)
+    assert "uthorization" not in caplog.text
+    assert "Kafka refuses" not in caplog.text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("user", "right"),
+    [pytest.param(user, right, id=f"{user}: {in_words(right)}") for user in SPECIAL for right in SPECIAL[user][2]],
+)
+def test_for_each_missing_right_of_such_a_call_an_error_or_a_log_line_names_the_right_to_grant(
+    owned: Guarded, user: str, right: Right, caplog: pytest.LogCaptureFixture
+) -> None:
+    act, rights, _ = SPECIAL[user]
+    owned.grant(user, rights)
+    owned.revoke(user, right)
+    said = ""
+    try:
+        with caplog.at_level(logging.WARNING, "konverse"):
+            act(owned, user)
+    except KonverseError as error:
+        said = f"{type(error).__name__}: {error}"
+    finally:
+        owned.grant(user, rights)
+    named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))  # as in the test of all kinds of process
+    assert any(f"rant {words} to User:{user}" in f"{said} {caplog.text}" for words in named), (said, caplog.text)
 
 
 @pytest.fixture

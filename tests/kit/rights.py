@@ -64,6 +64,15 @@ RIGHTS: Final[dict[str, list[Right]]] = {
 RENEWS: Final = [*SENDS, *reads(ORDERS)]
 """Rights of a sender that takes a new id while a message to `Orders` is unacknowledged."""
 
+FOLLOWS_HOME: Final = [*SENDS, *reads(SHOP)]
+"""Rights of a sender that asks for bounced messages while another process reads the queue of its service."""
+
+ASKS: Final = [*SENDS, *reads(ORDERS)]
+"""Rights of a process that asks for the outcome of messages to `Orders`."""
+
+ADMINISTERS_ROUTES: Final = [*RIGHTS["administrator"], *DATES]
+"""Rights of an administrator who gives routes a lifetime."""
+
 DELETES: Final = [
     *[right for log in logs(ORDERS) for right in on_topic(log, DELETE)],
     (GROUP, f"{ORDERS}.queue.{ANY}", DESCRIBE),

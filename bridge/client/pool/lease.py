@@ -18,7 +18,7 @@ from typing import Final
 
 import redis
 
-from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.redis.client import connect_redis, words
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.errors import PoolInUse
@@ -93,7 +93,9 @@ class Lease:
         except (redis.RedisError, ValueError, TypeError) as error:
             if self._trouble.due():
                 log.warning(
-                    "the lease of pool %r cannot be written; the pool continues without it: %s", self._pool, error
+                    "the lease of pool %r cannot be written; the pool continues without it: %s",
+                    self._pool,
+                    words(error),
                 )
             return None
         self._trouble.over()

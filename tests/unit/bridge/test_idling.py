@@ -19,10 +19,22 @@ ROUNDING_S = 1e-9
 class IdleQueue:
     """The clock, and Kafka's answers to the polls of a reader: nothing, or a record at some times."""
 
-    def __init__(self, *records_at_s: float) -> None:
+    def __init__(self, *records_at_s: float, messages: bool = False) -> None:
+        """`messages`: each record is a message of a group that another thread holds."""
         self.now = 100.0
         self.polls = 0
+        self.unread = 0
+        self.at = 0
+        self._messages = messages
         self._records_at = [100.0 + at for at in records_at_s]
+
+    def ends(self) -> dict[int, int]:
+        """One log, with the records that have come by now."""
+        return {0: self.at + sum(at <= self.now for at in self._records_at)}
+
+    def read_to(self, _partition: int) -> int:
+        """The records that were fetched."""
+        return self.at
 
     def monotonic(self) -> float:
         return self.now
@@ -31,10 +43,23 @@ class IdleQueue:
         """Wait for a record: it comes within the wait, or the whole wait passes. It makes no message ready."""
         if self._records_at and self._records_at[0] <= self.now + wait_s:
             self.now = max(self.now, self._records_at.pop(0))
+            self.at += 1
+            self.unread += self._messages
             return True
         self.polls += wait_s > 0
         self.now += wait_s
         return False
+
+
+class HandingOut(SimpleNamespace):
+    """Hands out nothing."""
+
+    queue: IdleQueue
+
+    @property
+    def unread(self) -> int:
+        """Messages that wait."""
+        return self.queue.unread
 
 
 def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
@@ -52,18 +77,21 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
         pump=lambda *_: None,
         catalog_changes=SimpleNamespace(read=lambda: None, check_enabled=lambda: None),
     )
-    reader._handing_out = SimpleNamespace(
+    reader._handing_out = HandingOut(
         next_group=lambda _: None,
         hand_out_again=lambda _: None,
         scarce=lambda _: True,
         ready=False,
         resting=(),
+        queue=queue,
     )
     reader._assignment = SimpleNamespace(
         check=lambda: None,
         maintain=lambda: None,
         poll_when_due=lambda: False,
         fetch=queue.fetch,
+        ends=queue.ends,
+        read_to=queue.read_to,
         may_be_idle=True,
         waiting=False,
         lost=0,
@@ -84,8 +112,27 @@ def test_iteration_ends_at_the_timeout_and_one_poll_later_at_most(
     assert queue.polls <= timeout / WAIT_S + 1 + ROUNDING_S
 
 
-def test_a_record_begins_the_timeout_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = IdleQueue(0.62)
+def test_a_message_begins_the_timeout_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = IdleQueue(0.62, messages=True)
     monkeypatch.setattr(module, "time", queue)
     assert list(idle_reader(queue, 1.0)) == []
     assert 1.62 - ROUNDING_S <= queue.now - 100.0 <= 1.62 + WAIT_S + ROUNDING_S
+
+
+@pytest.mark.parametrize("every_s", [0.62, 0.01], ids=["one", "an endless stream"])
+def test_a_record_that_is_no_message_does_not_begin_the_timeout_anew(
+    every_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = IdleQueue(*(number * every_s for number in range(1, round(60 / every_s))))
+    monkeypatch.setattr(module, "time", queue)
+    assert list(idle_reader(queue, 1.0)) == []
+    assert 1.0 - ROUNDING_S <= queue.now - 100.0 <= 1.0 + WAIT_S + ROUNDING_S
+
+
+def test_the_records_that_are_in_the_log_when_the_timeout_has_passed_are_read_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queue = IdleQueue(*[0.0] * 500)
+    monkeypatch.setattr(module, "time", queue)
+    assert list(idle_reader(queue, 0.0)) == []
+    assert queue.at == 500

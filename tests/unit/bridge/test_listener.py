@@ -5,18 +5,35 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaError, Message
 
+from konverse.bridge.admin import instructions
+from konverse.bridge.admin import listener as module
+from konverse.bridge.admin.instructions import INSTRUCTION_CONFIG, Instructions, ensure_topic
 from konverse.bridge.admin.listener import SAME_COMMAND_MS, InstructionListener, follow
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import ReaderOperations, waits
+from konverse.bridge.runtime.log_throttle import LogThrottle
+from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
-from konverse.schemas.wire.instruction import Action, Instruction
+from konverse.schemas.errors import (
+    AccessDenied,
+    BrokerClosed,
+    DialogNotFound,
+    InvalidState,
+    OutcomeUnknown,
+    TopicMismatch,
+)
+from konverse.schemas.wire.instruction import Action, Instruction, encode
 from tests.kit.driver import Driver
 from tests.kit.trials import suspended
 
@@ -146,7 +163,176 @@ def listener() -> Any:
     found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
     found._commands, found._further = {}, set()
     found._now_ms = 0
+    found._topic, found._database, found._position, found._cut = "konverse.instructions", "sales", None, False
+    found._topic_id, found._look_at, found._prepared, found._unfit = b"", 0.0, False, LogThrottle()
     return found
+
+
+class Log:
+    """Stands in for a reader of the topic; `records` are the instructions that it holds."""
+
+    def __init__(self, *records: Instruction) -> None:
+        self.records = [*records]
+
+    def ends(self, _topic: str, _partition: int) -> tuple[int, int]:
+        return 0, len(self.records)
+
+    def offset_at(self, *_: Any) -> int:
+        return 0
+
+    def read(self, _topic: str, _partition: int, start: int, end: int) -> Iterator[tuple[list[Any], int]]:
+        if start < end:
+            yield [self._message(place) for place in range(start, end)], end
+
+    def _message(self, place: int) -> Any:
+        value = encode(self.records[place])
+        return SimpleNamespace(value=lambda: value, offset=lambda: place, timestamp=lambda: (1, 1_000_000))
+
+
+@pytest.fixture
+def _clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "kafka_time_ms", lambda _kafka: 1_000_000)
+
+
+@pytest.mark.usefixtures("_clock")
+def test_after_the_end_of_the_topic_was_cut_later_instructions_are_read(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener._kafka = None
+    log = Log(*[instruction(Action.RESUME)] * 3)
+    listener._read(log)
+    assert listener._position == 3
+    del log.records[1:]
+    listener._read(log)
+    assert sorted(listener._kept) == [0, 1, 2, 5], "a new leader may report an earlier end for a moment"
+    for _ in range(3):
+        listener._read(log)
+    assert (listener._position, [*listener._kept]) == (1, [0])
+    log.records.append(instruction(Action.SKIP))
+    listener._read(log)
+    assert listener._kept[1][1].action is Action.SKIP
+    (line,) = caplog.messages
+    assert line.startswith("topic konverse.instructions ends at 1 although it was read to 3")
+
+
+class TopicsOfOne:
+    """Stands in for Kafka's topics: one that may be deleted, with an id for each creation."""
+
+    def __init__(self, misfit: str = "") -> None:
+        self.id: bytes | None = b"1"
+        self.made = 1
+        self.misfit = misfit
+
+    def partitions(self, _name: str) -> int | None:
+        return None if self.id is None else 1
+
+    def ensure(self, *_: Any, **__: Any) -> None:
+        self.made += 1
+        self.id = str(self.made).encode()
+
+    def check(self, *_: Any, **__: Any) -> None:
+        if self.misfit:
+            raise TopicMismatch(self.misfit)
+
+    def topic_id(self, name: str) -> bytes:
+        if self.id is None:
+            raise TopicMismatch(f"topic {name} does not exist any more")
+        return self.id
+
+
+@pytest.mark.usefixtures("_clock")
+def test_a_topic_that_was_deleted_is_created_and_read_from_its_beginning(
+    listener: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "WATCH_EVERY_S", 0.0)
+    listener._kafka, listener._topics = None, TopicsOfOne()
+    log = Log(*[instruction(Action.RESUME)] * 3)
+    assert not listener._is_replaced()
+    listener._read(log)
+    listener._topics.id, log.records = None, [instruction(Action.SKIP)] * 4
+    assert listener._is_replaced(), "it was created, and its records have the offsets of the old ones"
+    listener._read(log)
+    assert listener._topics.id == b"2"
+    assert [one.action for _, one in listener._kept.values()] == [Action.SKIP] * 4
+    assert not listener._is_replaced()
+    (line,) = caplog.messages
+    assert "was deleted and created again" in line
+
+
+def test_a_setting_of_the_topic_that_does_not_fit_is_logged_and_the_topic_is_read(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener._topics = TopicsOfOne("topic konverse.instructions has cleanup.policy=compact")
+    assert not listener._is_replaced()
+    assert caplog.messages == ["topic konverse.instructions has cleanup.policy=compact"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "fits"),
+    [
+        ({}, True),
+        ({"retention.ms": "604800000"}, True),
+        ({"retention.ms": "-1"}, True),
+        ({"retention.ms": "60000"}, False),
+        ({"cleanup.policy": "compact"}, False),
+        ({"message.timestamp.type": "CreateTime"}, False),
+        ({"min.insync.replicas": "2"}, False),
+    ],
+    ids=str,
+)
+def test_an_existing_topic_must_keep_instructions_and_have_the_time_of_kafka(
+    settings: dict[str, str], fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actual = {**INSTRUCTION_CONFIG, "max.message.bytes": "1048588", "min.insync.replicas": "1", **settings}
+    kafka: Any = SimpleNamespace(settings=SimpleNamespace(bootstrap="127.0.0.1:1"))
+    for name, answer in {"partitions": 1, "config": actual, "_replicas": 1}.items():
+        monkeypatch.setattr(Topics, name, lambda *_, answer=answer: answer)
+    with nullcontext() if fits else pytest.raises(TopicMismatch, match="konverse needs"):
+        ensure_topic(Topics(kafka), "konverse.instructions")
+
+
+def test_settings_that_a_process_may_not_read_are_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Topics, "partitions", lambda *_: 1)
+
+    def config(*_: Any) -> Any:
+        raise AccessDenied("no DESCRIBE_CONFIGS")
+
+    monkeypatch.setattr(Topics, "config", config)
+    kafka: Any = SimpleNamespace(settings=SimpleNamespace(bootstrap="127.0.0.1:1"))
+    ensure_topic(Topics(kafka), "konverse.instructions")
+
+
+Answer = Message | KafkaError | None
+WRITTEN = Message(topic="konverse.instructions", partition=0, offset=7, value=b"")
+
+
+@pytest.mark.parametrize(
+    ("answers", "error", "text"),
+    [
+        ([None], OutcomeUnknown, "is unknown: Kafka gave no answer"),
+        ([KafkaError(KafkaError._TIMED_OUT)], OutcomeUnknown, "is unknown: Kafka answered: .*imed out"),
+        (
+            [KafkaError(KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND)],
+            OutcomeUnknown,
+            "is unknown: Kafka answered: .*in-sync replicas",
+        ),
+        ([KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)], TopicMismatch, "not written to .*[Uu]nknown topic"),
+        ([KafkaError(KafkaError.INVALID_RECORD)], TopicMismatch, "not written to .*failed to validate"),
+        ([WRITTEN, KafkaError(KafkaError.INVALID_RECORD)], OutcomeUnknown, "failed to validate"),
+        ([KafkaError(KafkaError.INVALID_RECORD), None], OutcomeUnknown, "failed to validate"),
+    ],
+)
+def test_the_error_for_an_instruction_without_an_acknowledgement_says_what_kafka_answered(
+    answers: list[Answer], error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Kafka(Settings(kafka="kafka://127.0.0.1:1"))
+    writing: Any = Instructions.__new__(Instructions)
+    writing._kafka, writing._settings, writing._topics = kafka, kafka.settings, None
+    for name in ("ensure_topic", "check_readable"):
+        monkeypatch.setattr(instructions, name, lambda *_: None)
+    monkeypatch.setattr(instructions, "append", lambda *_: answers)
+    with pytest.raises(error, match=text):
+        writing.write(*[instruction(Action.RESUME)] * len(answers))
 
 
 def test_a_followed_instruction_is_kept_until_its_result_is_in_the_journal(listener: Any) -> None:

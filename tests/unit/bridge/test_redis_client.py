@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import logging
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import redis
 from redis import exceptions
 
-from konverse.bridge.redis.client import WriteFailures, reading
+from konverse.bridge.redis.client import WriteFailures, connect_redis, reading, refusal
+from konverse.bridge.redis.view import ViewStore, forget_view
 from konverse.bridge.runtime.redis_urls import masked
+from konverse.bridge.views.partitions import StateReader
+from konverse.schemas.catalog.objects import Queue
 
 ABSENT = redis.ConnectionError("Error 111 connecting to 127.0.0.1:1. Connection refused.")
 REFUSALS = [
@@ -126,3 +135,107 @@ def test_a_server_that_is_away_is_to_be_started() -> None:
     text = str(reading(redis.ConnectionError("Error 111 connecting to 127.0.0.1:6379"), "redis://127.0.0.1:6379/0"))
     assert "does not answer" in text
     assert "start it" in text
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """A Redis without HELLO; `refuse` may replace its answer to a command. It remembers all commands."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Commands)
+        self.commands: list[list[bytes]] = []
+        self.refuse: dict[bytes, bytes] = {}
+
+    def url(self, options: str = "") -> str:
+        return f"redis://:s3cret@127.0.0.1:{self.server_address[1]}/0{options}"
+
+    def answer(self, command: list[bytes]) -> bytes:
+        self.commands.append(command)
+        if command[0] in self.refuse:
+            return b"-" + self.refuse[command[0]] + b"\r\n"
+        if command[0] == b"HELLO":
+            said = b"".join(b" '%s'" % argument for argument in command[1:])
+            return b"-ERR unknown command 'HELLO', with args beginning with:" + said + b"\r\n"
+        return b":0\r\n" if command[0] == b"UNLINK" else b"*0\r\n" if command[0] == b"HGETALL" else b"+OK\r\n"
+
+
+class Commands(socketserver.StreamRequestHandler):
+    """Reads commands in the form of RESP2."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            command = []
+            for _ in range(int(line[1:])):
+                size = int(self.rfile.readline()[1:])
+                command.append(self.rfile.read(size + 2)[:-2])
+            self.wfile.write(cast("Server", self.server).answer(command))
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        threading.Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
+        yield running
+        running.shutdown()
+
+
+QUEUE = Queue("Orders", "konverse.sales.Orders", "queue", 1, bytes(16), bytes(16), bytes(16))
+
+
+def test_a_redis_without_hello_is_used(server: Server) -> None:
+    with closing(connect_redis(server.url())) as client:
+        ViewStore(client, QUEUE).clear()
+    assert server.commands[0] == [b"AUTH", b"default", b"s3cret"], "a server that needs no password refuses it alone"
+    assert b"UNLINK" in {command[0] for command in server.commands}
+
+
+def _shown(url: str) -> str:
+    kafka: Any = SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=1.0))
+    catalog: Any = SimpleNamespace(version=0)
+    with closing(StateReader(kafka, catalog, cast("Any", None), url)) as looking:
+        return str(looking.shown(QUEUE, 0))
+
+
+def _raised(url: str) -> Exception:
+    with closing(connect_redis(url)) as client, pytest.raises(redis.RedisError) as caught:
+        client.ping()
+    return caught.value
+
+
+def _forgotten(url: str) -> str:
+    forget_view(url, QUEUE)
+    return ""
+
+
+def _written(url: str) -> str:
+    WriteFailures(logging.getLogger("konverse.view"), "the view", "written").failed(_raised(url))
+    return ""
+
+
+def _read(url: str) -> str:
+    return str(reading(cast("redis.RedisError", _raised(url)), url))
+
+
+@pytest.mark.parametrize("use", [_shown, _forgotten, _written, _read])
+def test_a_server_that_repeats_the_password_does_not_get_it_shown(
+    use: Callable[[str], str], server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = use(server.url("?protocol=3")) + caplog.text
+    assert "unknown command 'HELLO'" in text
+    assert "s3cret" not in text
+
+
+@pytest.mark.parametrize("said", [b"NOPERM this user has no permissions", b"WRONGPASS invalid username-password pair"])
+@pytest.mark.parametrize("use", [_shown, _forgotten])
+def test_a_redis_that_refuses_is_not_called_absent(
+    use: Callable[[str], str], said: bytes, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.refuse = dict.fromkeys((b"AUTH", b"MULTI", b"UNLINK"), said)
+    text = use(server.url()) + caplog.text
+    assert "does not answer" not in text
+    assert ("percent-encoded" in text) == said.startswith(b"WRONGPASS")
+
+
+def test_a_redis_that_is_away_is_called_absent() -> None:
+    assert refusal(redis.ConnectionError("Error 111")) == "Redis does not answer (Error 111)"

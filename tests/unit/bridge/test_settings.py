@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -134,6 +134,35 @@ def test_settings_are_shown_without_secrets() -> None:
     for shown in (repr(settings), str(settings), f"{settings}"):
         assert "s3cret" not in shown
         assert "redis://u:***@host/0?password=***" in shown
+
+
+SECRETS: Final = (
+    "https.ca.pem",
+    "sasl.jaas.config",
+    "sasl.kerberos.kinit.cmd",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+    "sasl.password",
+    "ssl.ca.pem",
+    "ssl.certificate.pem",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.password",
+)
+"""Properties of librdkafka 2.16 that hold a password, a key, a certificate or a command with one of these."""
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_property_of_librdkafka_that_holds_a_secret_is_never_shown(name: str) -> None:
+    settings = Settings.load(client={name: "s3cret", "client.rack": "shown"})
+    assert "s3cret" not in repr(settings)
+    assert "'client.rack': 'shown'" in repr(settings)
+    with pytest.raises(InvalidSettings) as refused:
+        Settings.load(client={name: "s3cret", "acks": "1"})
+    assert "s3cret" not in str(refused.value)
 
 
 def test_an_environment_and_a_file_that_cannot_be_read_are_named(

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from types import SimpleNamespace, TracebackType
+from typing import Any, NamedTuple, Self, cast
+from uuid import UUID
 
 import pytest
 
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.redis.view import Header
-from konverse.bridge.views.partitions import LAST_RECORDS, _is_fresh
+from konverse.bridge.views import partitions
+from konverse.bridge.views.partitions import BEHIND, LAST_RECORDS, MISSING, PartitionView, ViewReader, _is_fresh
+from konverse.dialog.owner.view import ViewRow
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import PartitionHalted, TopicMismatch
 from konverse.schemas.wire.journal import GENESIS_HASH, Claim, Commit, CommitOperations, encode_claim, encode_commit
+from tests.kit.driver import Driver
+from tests.kit.trials import suspended
 
 NOW_MS = 1_800_000_000_000
 
@@ -60,6 +67,7 @@ LEADS = encode_commit(COMMIT)
 ANOTHER = encode_commit(replace(COMMIT, owner=b"x" * 16))
 
 
+QUEUE = Queue("orders", "orders", "queue", 1, OWNER, OWNER, OWNER)
 CLAIM = encode_claim(Claim(2, OWNER, 1, OWNER, OWNER, OWNER, clean=True))
 
 
@@ -102,5 +110,130 @@ CLAIM = encode_claim(Claim(2, OWNER, 1, OWNER, OWNER, OWNER, clean=True))
 )
 def test_redis_counts_when_the_last_owner_has_shown_it(reader: Logs, shown: int, *, fresh: bool) -> None:
     header = Header(shown, 1, OWNER.hex(), 0, 0, complete=True)
-    queue = Queue("orders", "orders", "queue", 1, OWNER, OWNER, OWNER)
+    queue = QUEUE
     assert _is_fresh(cast("LogReader", reader), (queue, 0), header, NOW_MS, 600.0) is fresh
+
+
+class Store:
+    """Stands in for the view of a queue in Redis: a header of the owner, and one row."""
+
+    def __init__(self, row: ViewRow, *, complete: bool = True) -> None:
+        self._row = row
+        self._header = Header(1, 1, OWNER.hex(), 1, 1, complete=complete)
+
+    def whole(self, _partition: int) -> tuple[Header, list[ViewRow]] | None:
+        return (self._header, [self._row]) if self._header.complete else None
+
+    def header(self, _partition: int) -> Header:
+        return self._header
+
+    def missing(self, _partition: int) -> None:
+        return None
+
+    def find(self, conversation: bytes) -> list[tuple[int, ViewRow]]:
+        return [(0, self._row)] if conversation == self._row.conversation.bytes else []
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    """An owner whose partition the logs hold. Its only conversation is suspended."""
+    made = Driver()
+    made.lead()
+    suspended(made)
+
+    class Follower:
+        """Folds the logs."""
+
+        def __init__(self, *_: Any) -> None:
+            self.head = made.owner.fold.head
+
+        def catch_up(self) -> Any:
+            return made.state
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        ) -> None: ...
+
+    monkeypatch.setattr(partitions, "Follower", Follower)
+    monkeypatch.setattr(partitions, "kafka_time_ms", lambda _kafka: NOW_MS)
+    return made
+
+
+def view_reader(logs: Logs) -> Any:
+    """A ViewReader of these logs."""
+    reader: Any = ViewReader.__new__(ViewReader)
+    reader._reader = logs
+    reader._kafka = SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=600.0))
+    reader._topics = SimpleNamespace(same_queue=lambda _queue: None)
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("logs", "complete", "reason"),
+    [
+        (Logs(LEADS, LEADS), True, ""),
+        (Logs(LEADS, ANOTHER), True, BEHIND),
+        (Logs(LEADS, LEADS, LEFT, age_s=3_600), True, ""),
+        (Logs(LEADS, LEADS, LEADS, age_s=3_600), True, BEHIND),
+        (Logs(LEADS, LEADS), False, MISSING),
+    ],
+)
+@pytest.mark.parametrize("way", ["read", "find"])
+def test_people_see_the_state_of_the_logs_where_redis_is_behind(
+    driver: Driver, logs: Logs, complete: bool, reason: str, way: str
+) -> None:
+    (row,) = partitions.rows_of(driver.state, 0)
+    assert row.suspended
+    outdated: Any = Store(row._replace(suspended=False), complete=complete)
+    reader = view_reader(logs)
+    view: PartitionView
+    if way == "read":
+        view = reader.read(outdated, QUEUE, 0)
+    else:
+        ((partition, view),) = reader.find(outdated, QUEUE, row.conversation.bytes)
+        assert partition == 0
+    assert view.reason == reason
+    (shown,) = view.rows
+    assert shown.suspended == bool(reason)
+    assert view.header is not None
+    assert view.header.owner == (driver.owner.claim_id if reason else OWNER).hex()
+
+
+def test_a_conversation_that_redis_does_not_show_yet_is_found_in_the_logs(driver: Driver) -> None:
+    (row,) = partitions.rows_of(driver.state, 0)
+    empty: Any = Store(row._replace(conversation=UUID(int=7)))
+    ((_, view),) = view_reader(Logs(LEADS, ANOTHER)).find(empty, QUEUE, row.conversation.bytes)
+    assert view.rows == [row._replace(journal_offset=driver.owner.fold.head.offset)]
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize(("young_from", "overdue"), [(10, False), (11, True)])
+def test_data_that_no_owner_has_ingested_is_noticed(young_from: int, overdue: bool, driver: Driver) -> None:
+    (row,) = partitions.rows_of(driver.state, 0)
+    store: Any = Store(row)
+    assert view_reader(Logs(LEADS, young_from=young_from)).read(store, QUEUE, 0).overdue == overdue
+
+
+def test_a_partition_that_cannot_be_read_does_not_hide_the_others(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (row,) = partitions.rows_of(driver.state, 0)
+    store: Any = Store(row)
+    reader = view_reader(Logs(LEADS, ANOTHER))
+
+    def halted(_: object) -> Any:
+        raise PartitionHalted("the journal contradicts itself")
+
+    monkeypatch.setattr("konverse.bridge.views.partitions.Follower.catch_up", halted)
+    ((_, error),) = reader.find(store, QUEUE, row.conversation.bytes)
+    assert isinstance(error, PartitionHalted)
+
+    def deleted(_: Queue) -> None:
+        raise TopicMismatch("topic orders does not exist")
+
+    reader._topics.same_queue = deleted
+    ((_, error),) = reader.find(store, QUEUE, row.conversation.bytes)
+    assert isinstance(error, TopicMismatch)
