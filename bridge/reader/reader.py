@@ -174,8 +174,8 @@ class Reader:
         another process claims a partition that the caller has named for this reader, OutcomeUnknown when `timeout`
         would end the iteration and Kafka has not acknowledged all finished work.
         """
-        with self._lock:
-            wait = MessageWait(self.options.timeout, time.monotonic(), self._handing_out.unread)
+        began_s = time.monotonic()
+        wait: MessageWait | None = None  # made only where nothing is ready: most calls find something
         while True:
             if time.monotonic() >= self._advance_at:
                 self._advance(keep_up=True)
@@ -187,8 +187,10 @@ class Reader:
                 transaction = self._take()
                 if transaction is None:
                     self._take_back()
+                    wait = wait or MessageWait(self.options.timeout, began_s, self._handing_out.unread)
             if transaction is not None:
                 return transaction
+            assert wait is not None
             reading = self._advance()
             if self._message_comes(wait):
                 wait.restart(time.monotonic())
