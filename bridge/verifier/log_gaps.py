@@ -38,14 +38,19 @@ def noting_gaps(records: Iterable[Record], start: int, end: int, gaps: list[Gap]
         gaps.append(Gap(at, end))
 
 
-def unexplained(gaps: Iterable[Gap], records: Iterable[Record], is_ours: Callable[[Record], bool]) -> list[Gap]:
+def unexplained(
+    gaps: Iterable[Gap], records: Iterable[Record], is_ours: Callable[[Record], bool], start: int = 0, since: int = 0
+) -> list[Gap]:
     """The gaps in which more offsets are missing than transactions of strangers explain.
 
-    `records` are all records of the log in their order, with those of aborted transactions: these lie in gaps.
+    `records` are all records of the log from `start` on in their order, with those of aborted transactions: these lie
+    in gaps. The gaps are those from `since` on. The records before that count too: a transaction that began there may
+    have its mark here.
     """
     found: list[Gap] = []
     waiting = deque(gaps)
     marks = hidden = 0
+    at = start
 
     def leave_gap() -> None:
         nonlocal marks, hidden
@@ -56,6 +61,9 @@ def unexplained(gaps: Iterable[Gap], records: Iterable[Record], is_ours: Callabl
         marks, hidden = max(0, marks - missing), 0
 
     for record in records:
+        if at < since:
+            marks = max(0, marks - (min(record.offset, since) - at))
+            at = record.offset + 1
         while waiting and waiting[0].end <= record.offset:
             leave_gap()
         aborted = bool(waiting) and waiting[0].start <= record.offset

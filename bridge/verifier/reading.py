@@ -4,14 +4,15 @@ The end of each data log is asked for first, then the ends of the journals, then
 COMMIT of every output below the first end is in a journal that is read, and all data that a journal ingested or called
 acknowledged is below the second end. The system may work meanwhile.
 
-Partitions are read and folded one at a time. Bodies are kept as digests; a message that was received and answered takes
-about 1,200 bytes of memory until the end.
+Partitions are read and folded one at a time. A partition's journal is in memory until it is folded. Bodies of the data
+log are kept as digests; a message that was received and answered takes about 1,200 bytes of memory until the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -131,22 +132,47 @@ class PartitionReader:
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
         verdict = judge(place, journal, data, self._owners, digest)
-        for log, part in logs.items():
-            deleted = self._deleted(part, gaps[log], _IS_OURS[log])
-            if deleted:
-                verdict.findings.append(Finding("lost", place.name, describe_gaps(log, deleted)))
+        of_this_partition = partial(_is_envelope, tag=place.address.tag)
+        deleted = {
+            "journal": self._deleted(logs["journal"], extent.place.journal_start, gaps["journal"], _is_operation),
+            "data log": self._deleted(logs["data log"], extent.place.data_start, gaps["data log"], of_this_partition),
+        }
+        verdict.findings += [
+            Finding("lost", place.name, describe_gaps(log, found)) for log, found in deleted.items() if found
+        ]
+        verdict.findings += self._cut_behind(extent, snapshots)
         if start is not None and self._since_ms is None:
             verdict.findings += self._lost_before(extent, start, snapshots)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict
 
-    def _deleted(self, part: LogPart, gaps: list[Gap], is_ours: Callable[[Record], bool]) -> list[Gap]:
-        """The gaps that no transaction explains. The log is read once more if it has gaps at all."""
+    def _deleted(self, part: LogPart, first: int, gaps: list[Gap], is_ours: Callable[[Record], bool]) -> list[Gap]:
+        """The gaps that no transaction explains. The log is read once more, from `first` on, if it has gaps at all."""
         if not gaps:
             return []
         with closing(self._log.with_aborted()) as log:
-            return unexplained(gaps, self._read(part, lambda _: None, log), is_ours)
+            records = self._read(part._replace(start=first), lambda _: None, log)
+            return unexplained(gaps, records, is_ours, first, part.start)
+
+    def _cut_behind(self, extent: Extent, snapshots: Sequence[StartingState]) -> Iterator[Finding]:
+        """Report a log that ends before a snapshot which was made of it: its last records are gone."""
+        place = extent.place
+        offset = max((one.end.offset for one in snapshots), default=-1)
+        ingest_to = max((one.end.ingest_to for one in snapshots), default=0)
+        if offset < extent.journal_end and ingest_to <= place.data_end:
+            return
+        with closing(self._log.with_aborted()) as log:  # asked anew: the snapshot may be younger than the first answer
+            _, journal_end = log.ends(extent.journal, place.partition)
+            _, data_end = log.ends(place.topic, place.partition)
+        for log_name, needed, end in (("journal", offset + 1, journal_end), ("data log", ingest_to, data_end)):
+            if needed > end:
+                yield Finding(
+                    "lost",
+                    place.name,
+                    f"the {log_name} ends at offset {end}, but a snapshot was made when it ended at {needed} or later: "
+                    "its last records are gone",
+                )
 
     def _lost_before(
         self, extent: Extent, start: StartingState, snapshots: Iterable[StartingState]
@@ -284,13 +310,12 @@ def _measured(
     ]
 
 
-def _is_envelope(record: Record) -> bool:
-    """Whether a data record has a header of konverse."""
+def _is_envelope(record: Record, tag: bytes) -> bool:
+    """Whether a data record has a header of konverse for this partition. A copy from elsewhere is a stranger's."""
     try:
-        envelope.decode(record.header or b"")
+        return envelope.decode(record.header or b"").tag == tag
     except MalformedRecord:
         return False
-    return True
 
 
 def _is_operation(record: Record) -> bool:
@@ -300,10 +325,6 @@ def _is_operation(record: Record) -> bool:
     except MalformedRecord:
         return False
     return record.header is None
-
-
-_IS_OURS: Final = {"journal": _is_operation, "data log": _is_envelope}
-"""Whether konverse wrote a record of the journal or data log."""
 
 
 def _record(message: Message) -> Record:

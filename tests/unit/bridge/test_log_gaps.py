@@ -70,6 +70,23 @@ def test_other_gaps_are_found(log: str, found: list[Gap]) -> None:
     assert unexplained_in(log) == found
 
 
+@pytest.mark.parametrize(
+    ("log", "since", "found"),
+    [
+        ("oso.o", 3, []),  # a transaction that began before, and its mark
+        ("oaoo.o", 3, []),  # the same, aborted
+        ("s.oo.o", 3, [Gap(4, 5)]),  # its mark came before
+        ("ooo.o", 2, [Gap(3, 4)]),
+        ("ss.oo.o.o", 4, [Gap(7, 8)]),  # one of two marks came before
+    ],
+)
+def test_transactions_that_began_before_the_first_judged_offset_explain_gaps(
+    log: str, since: int, found: list[Gap]
+) -> None:
+    gaps = [gap for gap in gaps_of(log) if gap.start >= since]
+    assert unexplained(gaps, records(log), lambda record: record.header == b"o", 0, since) == found
+
+
 def test_the_text_names_the_offsets() -> None:
     text = describe_gaps("data log", [Gap(3, 5), Gap(7, 8), Gap(9, 10)])
     assert text.startswith("offsets without a record in the data log: 4, the first of them 3 to 4. ")
