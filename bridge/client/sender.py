@@ -135,14 +135,18 @@ class Sender:
             if dialog.open and producer.free and target.weight < target.room and len(body) <= BODY_BYTES_MAX:
                 sequence = dialog.sent
                 carrier = producer.carrier
-                carrier[HEADER] = dialog.stage(message_type, body)
-                topic, partition = target.place
                 try:
-                    producer.produce(topic, body, dialog.key, partition, producer.failed, None, 0, carrier)
-                except (BufferError, KafkaException):
-                    producer.produce_records(self.session.unsent())
-                    return sequence
-                target.window.sent = counter = target.next
+                    carrier[HEADER] = dialog.stage(message_type, body)
+                    topic, partition = target.place
+                    try:
+                        producer.produce(topic, body, dialog.key, partition, producer.failed, None, 0, carrier)
+                    except (BufferError, KafkaException):
+                        producer.produce_records(self.session.unsent())
+                        return sequence
+                    target.window.sent = counter = target.next
+                except BaseException as error:  # from outside: Ctrl-C, an alarm
+                    producer.mend(dialog, sequence, error)
+                    raise
                 if not counter & SERVE_MASK:
                     producer.serve(0)
                 return sequence
@@ -173,7 +177,7 @@ class Sender:
         self.wait_for_id()
         with self._producer.lock:
             self._producer.check_open()
-            self._producer.produce_records(call(self.session))
+            self._producer.carry_out(lambda: call(self.session))
 
     def apply_news(self, news: Callable[[Session], list[Produce]]) -> None:
         """As `decide`, but without waiting, since the caller may hold locks. Call `wait_for_id` before.
@@ -184,7 +188,7 @@ class Sender:
             self._producer.check_open()
             if self._renewal.age:
                 raise KafkaUnavailable("the session needs a new id")
-            self._producer.produce_records(news(self.session))
+            self._producer.carry_out(lambda: news(self.session))
 
     @property
     def redirecting(self) -> list[SessionDialog]:
@@ -357,7 +361,7 @@ class Sender:
                 with self._producer.lock:
                     unverified = self._destinations.unverified(self.session)
                     if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
-                        self._producer.produce_records(self.session.close())
+                        self._producer.carry_out(self.session.close)
                     self._producer.refresh()
                 what = f"the closing of session {self.session.writer.hex()}"
                 self._wait_until(self._said_goodbye, what, timeout_s, None)
@@ -436,7 +440,7 @@ class Sender:
             with self._producer.lock:
                 self._producer.check_open()
                 if has_room() or self.session.over is not None:
-                    self._producer.produce_records(call())
+                    self._producer.carry_out(call)
                     return
             if not self._producer.serve_until(has_room, deadline - time.monotonic()):
                 raise no_room(*full(), self._timeout_s, self._producer.last_failure)

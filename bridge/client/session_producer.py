@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -34,9 +35,10 @@ from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
+from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.rotation import Age, Unheard
-from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, KonverseError, TopicMismatch
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
 
@@ -164,6 +166,31 @@ class SessionProducer:
         """Raise BrokerClosed once the sender closes."""
         if self._shut or self._closed or self._session.closing:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
+
+    def carry_out(self, call: Callable[[], list[Produce]]) -> None:
+        """Call the session, and hand over the resulting records. The caller holds the lock.
+
+        An exception that comes from outside, as of Ctrl-C or an alarm, may leave a session that is neither as before
+        the call nor as after it. It ends the session.
+        """
+        try:
+            hands = call()
+        except KonverseError:  # the session has refused the call and has not changed
+            raise
+        except BaseException as error:
+            self._session.interrupt(type(error).__name__)
+            self.refresh()
+            raise
+        try:
+            self.produce_records(hands)
+        except BaseException as error:
+            self._fail(f"a call was interrupted ({type(error).__name__})")
+            raise
+
+    def mend(self, dialog: SessionDialog, sequence: int, error: BaseException) -> None:
+        """After a direct send that an exception from outside has cut off: hand everything over again."""
+        self._session.mend(dialog, sequence)
+        self._fail(f"a send was interrupted ({type(error).__name__})")
 
     def produce_records(self, hands: list[Produce]) -> None:
         """Hand over as many records as the producer takes; `serve` hands over the rest when it has room again."""
@@ -309,21 +336,21 @@ class SessionProducer:
             self._pausing = False
             self.refresh()
             self._waiting_since = None
-            self.produce_records(self._session.drained())
+            self.carry_out(self._session.drained)
             if self._renewal.age and self._waiters:
                 if self._renewal.ready:
                     self._renew()
             elif not self._session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
             elif time.monotonic() >= self._try_again_at:
-                self.produce_records(self._session.try_again())
+                self.carry_out(self._session.try_again)
             self.changed.notify_all()
 
     def _catch_up(self) -> None:
         with self.lock:
             self._behind = False
             self.refresh()
-            self.produce_records(self._session.unsent())
+            self.carry_out(self._session.unsent)
 
     def refresh(self) -> None:
         """Decide again whether sends may take the fast path."""
@@ -355,7 +382,7 @@ class SessionProducer:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
             if not self._renewal.age:
-                self.produce_records(self._session.restart(self._refused))
+                self.carry_out(lambda: self._session.restart(self._refused))
             elif self._renewal.ready:
                 self._renew()
             else:  # the id became old just now
@@ -375,9 +402,12 @@ class SessionProducer:
 
     def _renew(self) -> None:
         """Continue under the new id."""
+        self.carry_out(self._changed_id)
+
+    def _changed_id(self) -> list[Produce]:
         hands = self._renewal.change()
         self.refresh()
-        self.produce_records(hands)
+        return hands
 
     def _take_answers(self) -> None:
         """Pass the destinations' answers about former ids to the session.
@@ -389,7 +419,7 @@ class SessionProducer:
                 if said is Unheard.ANOTHER or self._renewal.age:
                     self._renewal.give_up()
                     return
-                self.produce_records(self._session.answered(wanted, said))
+                self.carry_out(partial(self._session.answered, wanted, said))
                 self.changed.notify_all()
         if self._renewal.trouble is None:
             self._unanswered.over()

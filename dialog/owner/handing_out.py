@@ -67,6 +67,13 @@ class HandingOut:
         """
         if owner.phase is not LEADING:
             return 0
+        try:
+            return self._ended(owner, transaction, commits=commits, error=error, now_ms=now_ms)
+        except BaseException:
+            owner.interrupted()
+            raise
+
+    def _ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str, now_ms: int) -> int:
         if commits and not transaction.idle:
             self.resting.worked(transaction)
             owner.finish(transaction)

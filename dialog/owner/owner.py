@@ -118,6 +118,13 @@ class Owner:
             return _STEPS[type(event)](self, event, now_ms)
         except Exception as error:  # noqa: BLE001  # after any error the state is suspect
             return [self._halt(error)]
+        except BaseException:
+            self.interrupted()
+            raise
+
+    def interrupted(self) -> None:
+        """An exception from outside, as of Ctrl-C, has cut a call in half: the next step says that it has stopped."""
+        self._unsaid.append(self._stop("this process was interrupted; the partition must be recovered again"))
 
     def _enter(self, event: PhaseEvent) -> None:
         self.phase = next_state(PHASE_TRANSITIONS, self.phase, event)
@@ -212,7 +219,11 @@ class Owner:
         """
         if not self.free:
             return None
-        return self.staging.take() if wanted is None else self.staging.take_from(wanted, whole=whole)
+        try:
+            return self.staging.take() if wanted is None else self.staging.take_from(wanted, whole=whole)
+        except BaseException:
+            self.interrupted()
+            raise
 
     def finish(self, transaction: Transaction) -> None:
         """Put a handler's finished work into the next COMMIT."""
@@ -233,7 +244,7 @@ class Owner:
         A later send on the same side then arrives after that work, whichever way it takes (protocol.md 9c).
         """
         under_way = self.committing or not self.emitter.idle or self.emitter.acknowledged()
-        return not (under_way or self.trial.due or self.staging.waiting)
+        return not (under_way or self.trial.due or self.staging.waiting or self._unsaid)
 
     @property
     def has_room(self) -> bool:
@@ -253,6 +264,9 @@ class Owner:
         except Exception as error:  # noqa: BLE001  # as in `step`, which returns the effect
             self._unsaid.append(self._halt(error))
             return 0
+        except BaseException:
+            self.interrupted()
+            raise
 
     def commit(self, now_ms: int) -> list[Effect]:
         """Append a COMMIT of staged work and ingested data, unless one is in flight or there is nothing to commit."""
@@ -262,6 +276,9 @@ class Owner:
             return self._commit(now_ms)
         except Exception as error:  # noqa: BLE001  # as in `step`
             return [self._halt(error)]
+        except BaseException:
+            self.interrupted()
+            raise
 
     def _commit(self, now_ms: int) -> list[Effect]:
         state, head, staging = self.fold.state, self.fold.head, self.staging

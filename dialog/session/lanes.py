@@ -135,6 +135,18 @@ class Lane:
         if not self.next & LOW_MASK:
             self.carry()
 
+    def trim(self) -> bool:
+        """Drop the parts of a record that was put only in part. Returns whether there were any."""
+        kept = self.next - self.window.acked
+        torn = False
+        for column in (self.origins, self.suffixes, self.bodies):
+            while len(column) > kept:
+                column.pop()
+                torn = True
+        self.weight = sum(map(weight_of, self.bodies))
+        self.carry()
+        return torn
+
     def carry(self) -> None:
         """Recompute the bytes of the counter; needed whenever its low part wraps around."""
         self.low = low_table(self.next)

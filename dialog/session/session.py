@@ -22,7 +22,7 @@ from typing import Final
 from konverse.dialog.rules.half_close import fin_suffix
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.counting import counted
-from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
+from konverse.schemas.errors import KonverseError, OutcomeExpired, OutcomeUnknown, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import SESSION_OVER_ENTRIES_MAX
 from konverse.schemas.wire.bodies import check_size
@@ -177,6 +177,22 @@ class SessionLanes:
         """Another process has closed this session: it sends nothing more."""
         self.over = SessionTakenOver(f"this session was closed: {why}; connect again to continue")
         self._stopped()
+
+    def interrupt(self, by: str) -> None:
+        """An exception from outside, as of Ctrl-C, has cut a call in half. What it has written is unknown."""
+        self.over = OutcomeUnknown(
+            f"a call of this session was interrupted ({by}) while it changed the session, so it is unknown which of "
+            "its last messages arrive; connect again to continue"
+        )
+        self._stopped()
+
+    def mend(self, dialog: SessionDialog, sequence: int) -> None:
+        """Undo or complete a direct send (`stage`) that an exception from outside has cut off.
+
+        `sequence` is the number of its message. The caller then hands all unacknowledged records over again.
+        """
+        torn = dialog.target.trim()
+        dialog.sent = sequence if torn else dialog.sent
 
     def check_over(self) -> None:
         """Raise the error that ended the session, if there is one."""

@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog.owner.events import DataRead, Drained, Halted, Phase, Recover, Tick
+from konverse.dialog.owner.events import DataRead, Drained, Halted, Phase, Recover, Stopped, Tick
+from konverse.dialog.owner.handing_out import HandingOut
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
@@ -29,7 +30,7 @@ def driver() -> Driver:
 
 
 @contextmanager
-def broken(thing: object, name: str, error: Exception = MISTAKE) -> Iterator[None]:
+def broken(thing: object, name: str, error: BaseException = MISTAKE) -> Iterator[None]:
     """Calls of this method raise after half of their work."""
 
     def raises(*_: Any, **__: Any) -> Any:
@@ -143,3 +144,39 @@ def test_a_transaction_with_impossible_addresses_or_lengths_is_malformed_and_the
     driver.handle(b"an answer")
     assert len(driver.commit()) == 2, "outputs, and the view"
     assert driver.owner.phase is Phase.LEADING
+
+
+INTERRUPTED = "this process was interrupted; the partition must be recovered again"
+
+
+@pytest.mark.parametrize("where", ["step", "ingest", "commit", "take", "ended"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=["Ctrl-C", "sys.exit"])
+def test_an_owner_that_was_interrupted_leads_no_longer_and_is_recovered_again(
+    driver: Driver, where: str, error: BaseException
+) -> None:
+    """What it would write next may follow from half a step. Only a fold of the journal is sure."""
+    owner = driver.owner
+    hands = HandingOut()
+    hands.join(owner)
+    things: dict[str, tuple[Any, str, Any]] = {
+        "step": (owner.emitter, "drained", lambda: owner.step(Drained([address_of("replies")]), 0)),
+        "ingest": (owner.fold, "ingest_some", lambda: owner.ingest(0)),
+        "commit": (owner.view, "due", lambda: owner.commit(0)),
+        "take": (owner.staging, "take", owner.take),
+        "ended": (owner.staging, "finish", lambda: hands.ended(owner, work, commits=True, error="", now_ms=0)),
+    }
+    work: Any = owner.take() if where == "ended" else None
+    if where == "ended":
+        list(work)
+    if where == "commit":
+        driver.handle(b"an answer")
+    driver.step(DataRead(columns_of(conversations("b", client=Scribe("b")), 2)))
+    thing, name, call = things[where]
+    with broken(thing, name, error), pytest.raises(type(error)):
+        call()
+    assert owner.phase is Phase.STOPPED
+    assert not owner.settled, "its work may be lost"
+    assert owner.step(Tick(), 0) == [Stopped(INTERRUPTED, clean=False, fenced=False)]
+    assert owner.step(Tick(), 0) == []
+    assert owner.take() is None
+    assert owner.commit(0) == []

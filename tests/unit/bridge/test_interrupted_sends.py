@@ -1,0 +1,191 @@
+"""Exceptions from outside, as of Ctrl-C or an alarm, at any place of a send: nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType, SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+from konverse.bridge.client import session_producer
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.client.session_ids import SessionRenewal
+from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
+from konverse.schemas.errors import OutcomeUnknown
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import HEADER, decode
+from konverse.schemas.wire.records import Kind, Timer
+from tests.kit.builders import begin_block, identifier
+from tests.unit.bridge.test_sending_close import Destinations, Ids
+
+WITHIN_S: Final = 30.0
+CALLS: Final = {"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}
+TRACED: Final = {Sender.send.__code__, SessionDialog.stage.__code__}
+
+
+class Kafka:
+    """A Kafka that takes every record, and producers that lose none."""
+
+    def __init__(self) -> None:
+        self.settings = SimpleNamespace(send_timeout_s=WITHIN_S, database="shop")
+        self.health = ""
+        self.log: list[tuple[int, int, bytes]] = []
+        """Counter, sequence number and body of each message, in the order of arrival."""
+        self.timers = 0
+
+    def data_producer(self, **_: Any) -> Client:
+        return Client(self)
+
+    def produce(self, _topic: str, body: bytes, _key: bytes, _partition: int, *rest: Any) -> None:
+        envelope = decode(rest[-1][HEADER])
+        self.timers += envelope.kind is Kind.SET_TIMER
+        if envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
+            self.log.append((envelope.counter, envelope.sequence, body))
+
+
+class Client:
+    """A producer of `Kafka` that has every record at once."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.produce = kafka.produce
+
+    def poll(self, _wait_s: float) -> None:
+        time.sleep(0.001)
+
+    def purge(self) -> None: ...
+    def flush(self, _timeout_s: float) -> int:
+        return 0
+
+    def list_topics(self, *_: Any, **__: Any) -> None: ...
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def kafka() -> Kafka:
+    return Kafka()
+
+
+@pytest.fixture
+def sender(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
+    monkeypatch.setattr(session_producer, "RETRY_S", 0.0)
+    here: Any = kafka
+    there: Any = Destinations()
+    follow: Any = None
+    made = Sender(here, SessionRenewal(Ids(), follow), there)
+    yield made
+    made.close()
+
+
+def opened(sender: Sender) -> SessionDialog:
+    """A dialog whose sends take the fast path."""
+    dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
+    sender.send(dialog, "order", b"first")
+    wait_until_free(sender, dialog)
+    return dialog
+
+
+def wait_until_free(sender: Sender, dialog: SessionDialog) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not (dialog.open and sender._producer.free):
+        assert time.monotonic() < deadline, "sends take the fast path again"
+        time.sleep(0.001)
+
+
+def interrupted_at(place: int, sender: Sender, dialog: SessionDialog, body: bytes) -> bool:
+    """Send, with an interrupt after the call of this number in `send` and `stage`. False: they make fewer calls.
+
+    The interpreter handles signals where a function begins and after calls, not between any two bytecodes.
+    """
+    left, called = [place], [False]
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code not in TRACED:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            after_call, called[0] = called[0], dis.opname[frame.f_code.co_code[frame.f_lasti]] in CALLS
+            left[0] -= after_call
+            if left[0] < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        sender.send(dialog, "order", body)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_a_send_that_was_interrupted_anywhere_loses_and_doubles_nothing(kafka: Kafka, sender: Sender) -> None:
+    """Interrupted at each place in turn, with sends between; records that are resent keep their counters."""
+    dialog = opened(sender)
+    returned, place = [b"first"], 0
+    while True:
+        wait_until_free(sender, dialog)
+        interrupted = interrupted_at(place, sender, dialog, b"interrupted %d" % place)
+        if not interrupted:
+            returned.append(b"interrupted %d" % place)
+            break
+        body = b"sent %d" % place
+        sender.send(dialog, "order", body)
+        returned.append(body)
+        place += 1
+    sender.settle(WITHIN_S)
+    assert place > 5, "the whole of it was interrupted"
+    by_counter: dict[int, tuple[int, bytes]] = {}
+    for counter, sequence, body in kafka.log:
+        assert by_counter.setdefault(counter, (sequence, body)) == (sequence, body), "a resent record is the same"
+    assert sorted(by_counter) == [*range(len(by_counter))], "no counter is missing"
+    arrived = [by_counter[counter] for counter in range(len(by_counter))]
+    assert [sequence for sequence, _ in arrived] == [*range(len(arrived))]
+    bodies = [body for _, body in arrived]
+    assert [body for body in bodies if body in returned] == returned
+    assert len({*bodies}) == len(bodies)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeoutError("an alarm")])
+def test_any_other_call_that_was_interrupted_ends_the_session_and_says_that_its_outcome_is_unknown(
+    sender: Sender, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialog = opened(sender)
+
+    def cut(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(sender.session, "end", cut)
+    with pytest.raises(type(error)):
+        sender.end(dialog)
+    for call in (lambda: sender.send(dialog, "order", b"x"), lambda: sender.flush(1.0, dialog)):
+        with pytest.raises(OutcomeUnknown, match=f"interrupted \\({type(error).__name__}\\).*connect again"):
+            call()
+
+
+def test_records_whose_handing_over_was_interrupted_are_handed_over_again(
+    kafka: Kafka, sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialog = opened(sender)
+    main, produce = threading.current_thread(), sender._producer.produce
+
+    def cut(*arguments: Any) -> None:
+        if threading.current_thread() is main:
+            raise KeyboardInterrupt
+        produce(*arguments)
+
+    monkeypatch.setattr(sender._producer, "produce", cut)
+    with pytest.raises(KeyboardInterrupt):
+        sender.set_timer(dialog, Timer(1_000))
+    monkeypatch.setattr(sender._producer, "produce", produce)
+    sender.settle(WITHIN_S)
+    assert sender.session.idle
+    assert kafka.timers == 1
