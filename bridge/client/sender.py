@@ -218,8 +218,10 @@ class Sender:
 
         The messages of transactions have arrived then, so messages that others send later on the same side come after
         them. Other threads may have to wait with their sends. Raises TopicMismatch, OutcomeUnknown when Kafka does not
-        answer or the transmission queue has no owner, and TransactionLost.
+        answer or the transmission queue has no owner, TransactionLost, and BrokerClosed in a forked process.
         """
+        if self._producer.forked:
+            self._producer.check_open()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
         with self._producer.lock:

@@ -108,6 +108,8 @@ class SessionProducer:
         self._shut = False
         """Whether sends are refused, while `close` waits for earlier records."""
         self._closed = False
+        self.forked = False
+        """This process was forked from the one that made it: Kafka's clients do not work here."""
         self.carrier: Headers = {HEADER: b""}
         self._client: Producer = self._new_producer()
         self._thread = in_background("konverse-sender", self._run)
@@ -152,6 +154,7 @@ class SessionProducer:
 
     def after_fork(self) -> None:
         """Be closed in a forked child: the thread and the client belong to the parent."""
+        self.forked = True
         self._closed, self.free = True, False
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.logs import FIELDS
+from konverse.bridge.runtime.threads import notes_of, text_of
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.counting import counted, listed
 from konverse.schemas.errors import GroupLocked, TransactionTooLarge
@@ -42,12 +43,17 @@ class _Failed(Exception):
     """Rolls back the transaction of a handler that failed. Its exception was logged."""
 
 
-def failure() -> str:
-    """Why the transaction of the `with` block that is ending is rolled back, in words."""
+def failure() -> str | None:
+    """Why the transaction of the `with` block that is ending is rolled back, in words.
+
+    None when the block was abandoned and has not failed: by Ctrl-C, or by a generator that is not used further.
+    """
     error = sys.exception()
     if isinstance(error, _Failed):
         error = error.__cause__
-    return "it was rolled back" if error is None else f"{type(error).__name__}: {error}"
+    if isinstance(error, KeyboardInterrupt | GeneratorExit):
+        return None
+    return "it was rolled back" if error is None else f"{type(error).__name__}: {text_of(error)}"
 
 
 class HandlerRunner:
@@ -152,7 +158,7 @@ class HandlerRunner:
             transaction.dialog.service,
             those,
             type(error).__name__,
-            "; ".join([str(error), *getattr(error, "__notes__", ()), what_next]),
+            "; ".join([text_of(error), *notes_of(error), what_next]),
             exc_info=error if attempt in (1, ATTEMPTS_MAX) else None,
             extra={
                 FIELDS: {

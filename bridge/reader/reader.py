@@ -24,6 +24,7 @@ from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.exits import leave_at_exit
 from konverse.bridge.runtime.settings import ReaderOptions
+from konverse.bridge.runtime.threads import ThreadLock
 from konverse.dialog.owner.events import LEADING
 from konverse.dialog.owner.handing_out import (
     REST_MAX_MS,
@@ -73,6 +74,10 @@ CLOSE_S: Final = 10.0
 PAUSE_S: Final = 0.002
 """Pause between two checks, for instance while only groups other than the wanted one are ready."""
 GATHER_S: Final = 0.05
+_IN_A_SIGNAL_HANDLER: Final = (
+    "this thread is inside the reader already: a signal handler, it seems, has interrupted it. Call reader.stop() "
+    "there; the iteration or `run` then ends, and the `with` block closes the reader"
+)
 """How long a batch waits for further messages: Kafka answers sooner."""
 
 
@@ -132,7 +137,7 @@ class Reader:
         """Guards the owners and all that they decide."""
         self.operations = ReaderOperations(driver, self._lock, self._check_open)
         """Commands of operators."""
-        self._pumping = threading.Lock()
+        self._pumping = ThreadLock(_IN_A_SIGNAL_HANDLER)
         """Held by the one thread that waits for Kafka."""
         self._returned = threading.Condition(self._lock)
         self._closed = False
@@ -379,7 +384,10 @@ class Reader:
             self._stopping = False
 
     def stop(self) -> None:
-        """Let `run` return when the handlers that are at work have finished. A signal handler may call it."""
+        """Let `run`, or an iteration, end when the handlers that are at work have finished.
+
+        A signal handler may call it; `close` it may not, because its thread may be inside the reader.
+        """
         self._stopping = True
 
     @checked
@@ -504,7 +512,8 @@ class Reader:
     def close(self) -> None:
         """Commit finished work, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
 
-        The next owner receives the messages of unfinished transactions again.
+        Raises InvalidState in a signal handler while its thread waits inside the reader: call `stop` there. The next
+        owner receives the messages of unfinished transactions again.
         """
         try:
             self.settle(CLOSE_S)
@@ -527,7 +536,7 @@ class Reader:
         self._closed = True
         self._lock = threading.RLock()
         self._returned = threading.Condition(self._lock)
-        self._pumping = threading.Lock()
+        self._pumping = ThreadLock(_IN_A_SIGNAL_HANDLER)
         self._crew = Crew()
 
     def __enter__(self) -> Self:

@@ -22,6 +22,7 @@ from konverse.bridge.reader.activation import Activation
 from konverse.bridge.reader.procedures import check_called_with
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.runtime.ids import random_id
+from konverse.bridge.runtime.threads import text_of
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.decisions import Decision
@@ -202,7 +203,7 @@ class RoutingService:
         except GroupLocked:  # redelivered when the transaction that holds the other group has ended
             raise
         except Exception as error:
-            first = self._note(transaction, str(error), failed=1)
+            first = self._note(transaction, text_of(error), failed=1)
             if first is not None:  # the log line names the queue only, not the router
                 error.add_note(f"router {self.service!r} failed on a message of type {first.type!r}")
             raise

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from konverse.bridge.runtime.threads import in_background
+from konverse.bridge.runtime.threads import in_background, text_of
 from konverse.dialog.transaction.received import Message
 from konverse.routing.decisions import Decision, decision_of
 from konverse.schemas.errors import InvalidRoute
@@ -58,7 +58,7 @@ class Watched:
         except Exception as error:
             raise InvalidRoute(
                 f"the classifier of router {self._router!r} failed on message {message.id} of type {message.type!r}, "
-                f"the first one of conversation {message.dialog.id}: {type(error).__name__}: {error}. Fix the "
+                f"the first one of conversation {message.dialog.id}: {type(error).__name__}: {text_of(error)}. Fix the "
                 "classifier, then resume the conversation if it is suspended"
             ) from error
         finally:

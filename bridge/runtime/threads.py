@@ -1,4 +1,4 @@
-"""Background threads that log any exception that ends them."""
+"""Background threads that log any exception that ends them, and what logs say of exceptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
-from konverse.schemas.errors import KonverseError
+from konverse.schemas.errors import InvalidState, KonverseError
 
 log: Final = logging.getLogger("konverse.background")
 
@@ -33,6 +33,52 @@ def log_exceptions(name: str, work: Callable[[], object]) -> None:
         work()
     except Exception:
         log.exception("thread %s ended with an unexpected exception", name)
+
+
+class ThreadLock:
+    """A lock that refuses the thread which holds it, where it would wait for ever: in a signal handler of that thread.
+
+    `remedy` says what the handler has to do instead.
+    """
+
+    def __init__(self, remedy: str) -> None:
+        self._lock = threading.Lock()
+        self._remedy = remedy
+        self._holder: int | None = None
+
+    def acquire(self, *, blocking: bool = True) -> bool:
+        """Take the lock. False when it is held and the call is not `blocking`. Raises InvalidState."""
+        if blocking and self._holder == threading.get_ident():
+            raise InvalidState(self._remedy)
+        taken = self._lock.acquire(blocking=blocking)
+        if taken:
+            self._holder = threading.get_ident()
+        return taken
+
+    def release(self) -> None:
+        """Release the lock."""
+        self._holder = None
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception of the application, whose `__str__` may itself fail."""
+    try:
+        return str(error)
+    except Exception as failed:  # noqa: BLE001  # it must not keep the first error from being handled
+        return f"(its text cannot be made: {type(failed).__name__})"
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """The notes of an exception. An application may have put anything there."""
+    notes = getattr(error, "__notes__", ())
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list | tuple) else []
 
 
 def is_transient(error: Exception) -> bool:

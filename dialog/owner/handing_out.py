@@ -60,10 +60,11 @@ class HandingOut:
                 return owner, transaction
         return None
 
-    def ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str, now_ms: int) -> int:
+    def ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str | None, now_ms: int) -> int:
         """Process the end of a handler's work: its group is committed, rests, or has failed with `error`.
 
-        Returns what `RestingGroups.add` returns.
+        Without an error, work that is not committed was abandoned, which is no failed attempt of the group. Returns
+        what `RestingGroups.add` returns.
         """
         if owner.phase is not LEADING:
             return 0
@@ -73,7 +74,7 @@ class HandingOut:
             owner.interrupted()
             raise
 
-    def _ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str, now_ms: int) -> int:
+    def _ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str | None, now_ms: int) -> int:
         if commits and not transaction.idle:
             self.resting.worked(transaction)
             owner.finish(transaction)
@@ -81,7 +82,10 @@ class HandingOut:
         self.served(owner)
         if commits:
             return self.resting.add(owner, transaction, now_ms)
-        owner.trial.fail(transaction, error)
+        if error is None:
+            owner.staging.roll_back(transaction)
+        else:
+            owner.trial.fail(transaction, error)
         return 0
 
     def hand_out_again(self, now_ms: int) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.reader.handlers import PAUSE_MAX_S, Crew, HandlerRunner
+from konverse.bridge.reader.handlers import PAUSE_MAX_S, Crew, HandlerRunner, failure
 from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
@@ -208,3 +208,42 @@ def test_a_thread_that_comes_back_soon_is_waited_for_before_the_error_of_another
     assert not hanging.is_alive()
     assert not crew.busy
     assert not caplog.records
+
+
+class Wordless(Exception):
+    """Its text cannot be made: a common mistake in `__str__`."""
+
+    def __str__(self) -> str:
+        return self.args  # type: ignore[return-value]
+
+
+def test_an_exception_without_a_text_is_a_failed_attempt_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    def fail_without_words(_transaction: object) -> None:
+        error = Wordless()
+        error.__notes__ = [7, "a note"]  # type: ignore[list-item]
+        raise error
+
+    transactions: list[Any] = [Emptied(), Emptied()]
+    HandlerRunner("Orders", fail_without_words).work(transactions)
+    assert [transaction.rolled_back for transaction in transactions] == [True, True]
+    assert "Wordless: (its text cannot be made: TypeError); a note; the messages are received again" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (LookupError("no such order"), "LookupError: no such order"),
+        (Wordless(), "Wordless: (its text cannot be made: TypeError)"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), None),
+        (GeneratorExit(), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_block_that_was_abandoned_has_not_failed(error: BaseException, said: str | None) -> None:
+    found: list[str | None] = []
+    try:
+        raise error
+    except BaseException:  # noqa: BLE001  # as the end of a `with` block sees it
+        found.append(failure())
+    assert found == [said]

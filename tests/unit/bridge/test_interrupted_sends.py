@@ -16,7 +16,7 @@ from konverse.bridge.client import session_producer
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
-from konverse.schemas.errors import OutcomeUnknown
+from konverse.schemas.errors import BrokerClosed, OutcomeUnknown
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.envelope import HEADER, decode
 from konverse.schemas.wire.records import Kind, Timer
@@ -189,3 +189,13 @@ def test_records_whose_handing_over_was_interrupted_are_handed_over_again(
     sender.settle(WITHIN_S)
     assert sender.session.idle
     assert kafka.timers == 1
+
+
+def test_a_flush_in_a_forked_process_is_refused_and_asks_nobody(sender: Sender) -> None:
+    """Kafka's clients do not work there: their answers would never come."""
+    dialog = opened(sender)
+    sender._producer.forked = sender._producer._closed = True
+    for of_dialog in (dialog, None):
+        with pytest.raises(BrokerClosed, match="forked"):
+            sender.flush(1.0, of_dialog)
+    sender._producer.forked = sender._producer._closed = False

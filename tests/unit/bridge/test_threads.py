@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from konverse.bridge.client import transmission
 from konverse.bridge.client.transmission import Transmission
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import in_background
-from konverse.schemas.errors import KafkaUnavailable, PartitionHalted
+from konverse.bridge.runtime.threads import ThreadLock, in_background
+from konverse.schemas.errors import InvalidState, KafkaUnavailable, PartitionHalted
 
 DEADLINE_S = 30.0
 
@@ -63,3 +63,16 @@ def test_a_transmission_thread_that_fails_for_good_releases_its_partitions_and_l
     assert (len(reader.errors), reader.closed) == (1, True)
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert str(error) in caplog.text
+
+
+def test_a_signal_handler_of_the_thread_that_holds_a_lock_is_refused_and_another_thread_waits() -> None:
+    lock = ThreadLock("call stop()")
+    with lock:
+        with pytest.raises(InvalidState, match=r"call stop\(\)"):
+            lock.acquire()
+        assert not lock.acquire(blocking=False)
+        taken: list[bool] = []
+        other = threading.Thread(target=lambda: taken.append(lock.acquire()))
+        other.start()
+    other.join(DEADLINE_S)
+    assert taken == [True]

@@ -97,6 +97,15 @@ def test_a_full_outbox_hands_out_no_further_group_either(monkeypatch: pytest.Mon
     assert at_work.next_group() is not None
 
 
+def test_abandoned_work_is_handed_out_again_and_is_no_failed_attempt() -> None:
+    process = Process(names=("a",))
+    before = process.owner.staging.out
+    transaction = process.take()
+    process.handing_out.ended(process.owner, transaction, commits=False, error=None, now_ms=0)
+    assert (process.owner.trial._failed, process.owner.trial.due, process.owner.staging.out) == ([], False, before)
+    assert process.take().dialog is transaction.dialog
+
+
 def test_partitions_take_turns() -> None:
     process = Process(partitions=3)
     for _ in range(6):
