@@ -12,7 +12,7 @@ import typer
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from konverse.bridge.admin.leaks import COMMITS_READ, Sides, _check_kept, active
-from konverse.bridge.cli.times import seconds
+from konverse.bridge.cli.values import seconds
 from konverse.bridge.kafka.clients import LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.views.partitions import Folded, StateReader
