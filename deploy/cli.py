@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import sys
 import time
@@ -203,7 +204,7 @@ def _no_stack(settings: StackSettings) -> str:
 
 def _options(name: str, directory: Path | None) -> str:
     if directory is not None:
-        return f" --directory {directory}"
+        return f" --directory {shlex.quote(str(directory))}"
     return "" if name == DEFAULT_NAME else f" --name {name}"
 
 

@@ -208,7 +208,7 @@ def _check_kept(queues: Iterable[Queue], older_than_s: float) -> None:
         if queue.keep_ms != KEEP_FOR_EVER and older_than_s * 1000 > queue.keep_ms:
             raise BadInput(
                 f"queue {queue.name!r} keeps received messages for {queue.keep_ms / 1000:,.0f} s, and earlier "
-                f"activity is unknown; ask for less than {older_than_s:,.0f} s"
+                f"activity is unknown; ask for at most {queue.keep_ms // 1000:,} s"
             )
 
 

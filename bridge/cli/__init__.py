@@ -23,5 +23,6 @@ Modules:
     operate, conversations, accept_loss   commands of operators
     routing_table                         routing tables, by entry or by file
     confirmation                          confirmation of actions that cannot be undone
-    tables, output, times                 printing of results, output failures and durations
+    tables, output                        printing of results, and output failures
+    values                                values of options: durations, seconds and texts
 """

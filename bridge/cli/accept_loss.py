@@ -13,7 +13,7 @@ from konverse.schemas.errors import InvalidState
 
 from .confirmation import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened
-from .tables import print_json, print_table
+from .tables import ROWS_SHOWN, print_json, print_more, print_table
 
 
 def accept_loss(
@@ -69,9 +69,10 @@ def _show(loss: Loss) -> None:
     columns = ("conversation", "side", "service", "talks to", "then")
     rows = [
         (one.conversation, one.role, one.service or "unknown", one.far_service or "unknown", _then(one))
-        for one in loss.conversations
+        for one in loss.conversations[:ROWS_SHOWN]
     ]
-    print_table(f"{counted(len(rows), 'conversation')} as far as known", columns, rows)
+    print_table(f"{counted(len(loss.conversations), 'conversation')} as far as known", columns, rows)
+    print_more(len(loss.conversations))
 
 
 def _then(one: LostConversation) -> str:

@@ -21,9 +21,9 @@ from konverse.schemas.counting import counted
 
 from .confirmation import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened
-from .tables import print_json, print_table
-from .times import seconds
-from .view import ROWS_SHOWN, unseen
+from .tables import ROWS_SHOWN, print_json, print_more, print_table
+from .values import finite, seconds
+from .view import unseen
 
 STATES: Final = tuple(state.code for state in State if state is not State.CLOSED)
 
@@ -35,10 +35,13 @@ class Filter(NamedTuple):
     service: str | None
     state: str | None
 
-    def check(self, broker: Broker) -> None:
-        """Raise QueueNotFound, ServiceNotFound, or typer.BadParameter for an unknown state."""
+    def check_state(self) -> None:
+        """Raise typer.BadParameter for an unknown state."""
         if self.state is not None and self.state not in STATES:
             raise typer.BadParameter(f"{self.state!r} is not one of {', '.join(STATES)}", param_hint="--state")
+
+    def check_names(self, broker: Broker) -> None:
+        """Raise QueueNotFound or ServiceNotFound."""
         if self.queue is not None:
             broker.catalog.get(Queue, self.queue)
         if self.service is not None:
@@ -62,7 +65,9 @@ def conversations(
         bool, typer.Option("--end", help="With --leaked: end both sides of each listed conversation")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --end: do not ask")] = False,
-    timeout: Annotated[float, typer.Option(min=0, help="With --end: seconds to wait for the workers")] = 15.0,
+    timeout: Annotated[
+        float, typer.Option(min=0, callback=finite, help="With --end: seconds to wait for the workers")
+    ] = 15.0,
     kafka: Kafka = None,
     database: Database = None,
     as_json: AsJson = False,
@@ -80,8 +85,9 @@ def conversations(
         check_answer("--end", yes=yes, asks=not as_json)
     older_than_s = SILENT_S if older_than is None else seconds(older_than)
     wanted = Filter(queue, service, state)
+    wanted.check_state()
     with opened(kafka, database=database) as broker:
-        wanted.check(broker)
+        wanted.check_names(broker)
         if not leaked:
             _list(_only(wanted, broker.operations.conversations(queue)), as_json=as_json)
             return
@@ -112,7 +118,7 @@ def _list(found: View[ConversationSide], *, as_json: bool) -> None:
                 for one in found[:ROWS_SHOWN]
             ),
         )
-        _print_more(len(found))
+        print_more(len(found))
     for line in unseen(found):
         typer.echo(line, err=as_json)
 
@@ -133,12 +139,7 @@ def _print_leaked(found: View[Leaked]) -> None:
             typer.echo(f"  {one.role} {one.service}, {one.state}, in {where}")
             typer.echo(f"    {one.why}")
             typer.echo(f"    {one.remedy}")
-    _print_more(len(found))
-
-
-def _print_more(count: int) -> None:
-    if count > ROWS_SHOWN:
-        typer.echo(f"… and {count - ROWS_SHOWN:,} more; --json prints all")
+    print_more(len(found))
 
 
 def _by_conversation(found: Iterable[Leaked]) -> Iterator[tuple[UUID, Iterator[Leaked]]]:

@@ -17,6 +17,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX
 
 from .connection import AsJson, Database, Kafka, connected
 from .tables import print_json
+from .values import utf8
 
 STANDARD_INPUT: Final = "-"
 
@@ -57,7 +58,8 @@ def explain(
     code is 0 even if the message cannot be classified.
     """
     made = _classifier(classifier, table, schema)
-    read = _Message(message_type, _body(message), [], _Dialog(None if key is None else key.encode()))
+    key_bytes = None if key is None else key.encode("utf-8", "surrogateescape")  # any bytes, as on the command line
+    read = _Message(message_type, _body(message), [], _Dialog(key_bytes))
     with connected(kafka, database=database) as broker:
         found: Explanation = bound(broker.network, made).explain(read)
         where = _where(broker, found)
@@ -78,6 +80,7 @@ def explain(
 def _classifier(text: str, table: str | None, schema: Path | None) -> Classifier:
     if text.startswith("@"):
         text = _read(Path(text[1:])).decode("utf-8", "replace")
+    utf8(text)
     if schema is not None:
         made = parse({**parse(text).described(), "schema": _read(schema).decode("utf-8", "replace")})
     else:

@@ -12,14 +12,16 @@ from konverse.bridge.admin.instructions import Suspended
 from konverse.schemas.counting import counted
 
 from .connection import AsJson, Database, Kafka, opened
-from .tables import print_json, print_table
-from .times import age, seconds
+from .tables import ROWS_SHOWN, print_json, print_more, print_table
+from .values import age, finite, seconds, utf8
 
 Conversation = Annotated[UUID, typer.Argument(help="Id of a conversation")]
 QueueName = Annotated[
     str | None, typer.Option("--queue", help="Queue of the side that is meant; default: all queues are searched")
 ]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the worker that owns the conversation")]
+Timeout = Annotated[
+    float, typer.Option(min=0, callback=finite, help="Seconds to wait for the worker that owns the conversation")
+]
 
 
 def suspended(
@@ -43,9 +45,10 @@ def suspended(
         columns,
         (
             (one.conversation, f"{one.queue}/{one.partition}", one.attempts, age(one.age_s), one.unread, one.reason)
-            for one in found
+            for one in found[:ROWS_SHOWN]
         ),
     )
+    print_more(len(found))
     if found:
         typer.echo(
             "konverse resume, skip or end CONVERSATION lets it continue. To resume several:\n"
@@ -59,7 +62,7 @@ def _plain(one: Suspended) -> dict[str, Any]:
 
 def suspend(  # noqa: PLR0917  # options of a command
     conversation: Conversation,
-    reason: Annotated[str, typer.Option(help="What `konverse suspended` shows")] = "",
+    reason: Annotated[str, typer.Option(callback=utf8, help="What `konverse suspended` shows")] = "",
     queue: QueueName = None,
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
@@ -112,12 +115,12 @@ def resume(
             else "--reason and --older-than choose the conversations that --all resumes: add --all",
             param_hint="--all",
         )
+    older_than_s = None if older_than is None else seconds(older_than)
     with opened(kafka, database=database) as broker:
         if conversation is not None:
             broker.operations.resume(conversation, queue=queue, timeout=timeout)
             typer.echo(f"{conversation} is resumed")
             return
-        older_than_s = None if older_than is None else seconds(older_than)
         found = broker.operations.resume_all(reason=reason, older_than=older_than_s, queue=queue, timeout=timeout)
     if as_json:
         print_json([_plain(one) for one in found])
@@ -147,7 +150,7 @@ def skip(
 def end(
     conversation: Conversation,
     error: Annotated[int, typer.Option(min=0, help="Code of END WITH ERROR; 0: without error")] = 0,
-    description: Annotated[str, typer.Option(help="Text of the error")] = "",
+    description: Annotated[str, typer.Option(callback=utf8, help="Text of the error")] = "",
     *,
     cleanup: Annotated[
         bool, typer.Option("--cleanup", help="Remove this side at once, without a message to the other side")

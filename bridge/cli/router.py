@@ -23,6 +23,7 @@ from konverse.schemas.counting import counted
 
 from .connection import Database, Kafka, RedisUrl, connected
 from .tables import Page
+from .values import finite
 
 BAR_CHARACTERS: Final = 30
 NUMBERS_CHARACTERS: Final = 30
@@ -44,7 +45,7 @@ class Flow(NamedTuple):
 @router.command("watch")
 def watch(  # noqa: PLR0917  # the options of a command
     service: Annotated[str, typer.Argument(help="Service of the router")],
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings")] = 1.0,
+    every: Annotated[float, typer.Option(min=0.1, callback=finite, help="Seconds between two readings")] = 1.0,
     count: Annotated[int | None, typer.Option(min=1, help="End after this many readings")] = None,
     kafka: Kafka = None,
     redis_url: RedisUrl = None,

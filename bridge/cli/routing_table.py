@@ -18,10 +18,9 @@ from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidRoute, InvalidSettings
 
 from .connection import AsJson, Database, Kafka, connected
-from .tables import print_json, print_table
+from .tables import ROWS_SHOWN, print_json, print_more, print_table
 
 STANDARD_INPUT: Final = "-"
-ROWS_SHOWN: Final = 50
 _COLUMNS: Final = ("key", "service", "broker_instance")
 
 table = typer.Typer(no_args_is_help=True, help="Routing tables: the service for the conversations of each key.")
@@ -112,8 +111,7 @@ def show(
     shown = list(entries.items())[:ROWS_SHOWN]
     title = f"{name}, version {found.version}: {counted(len(found.entries), 'key')}"
     print_table(title, _COLUMNS, ((each, target.service, target.broker_instance or "") for each, target in shown))
-    if len(entries) > ROWS_SHOWN:
-        typer.echo(f"… and {len(entries) - ROWS_SHOWN:,} more; --json prints all")
+    print_more(len(entries))
     typer.echo(f"other keys: {_said(found.default)}")
     if found.routers:
         typer.echo(f"routers: {', '.join(found.routers)}")
@@ -184,7 +182,8 @@ def _pairs(given: Iterable[str]) -> Iterable[tuple[str, Target]]:
 
 def _from_file(place: str) -> list[tuple[str, Target]]:
     try:
-        text = sys.stdin.read() if place == STANDARD_INPUT else Path(place).read_text("utf-8-sig")
+        data = sys.stdin.buffer.read() if place == STANDARD_INPUT else Path(place).read_bytes()
+        text = StringIO(data.decode("utf-8-sig"), newline=None).getvalue()  # line ends as in a text file
     except OSError as error:
         raise InvalidSettings(f"{place} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

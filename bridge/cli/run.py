@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from .values import finite
+
 
 class ReaderUnit(StrEnum):
     """The unit that `max_readers` counts."""
@@ -23,7 +25,9 @@ def run(
     exit_when_drained: Annotated[
         bool, typer.Option("--exit-when-drained", help="End when the queues are empty.")
     ] = False,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds for running handlers to finish after a stop")] = 30.0,
+    grace: Annotated[
+        float, typer.Option(min=0, callback=finite, help="Seconds for running handlers to finish after a stop")
+    ] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="The log as JSON lines")] = False,
 ) -> None:
     """Call the handlers and routers of an application for the messages of its queues, until SIGTERM or Ctrl-C.

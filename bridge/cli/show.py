@@ -31,9 +31,8 @@ from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound, PartitionHalted, QueueNotFound
 
 from .connection import AsJson, Database, Kafka, opened
-from .tables import print_json, print_table
+from .tables import ROWS_SHOWN, print_json, print_more, print_table
 
-ROWS_SHOWN: Final = 50
 FOLDED: Final = "the rows come from the logs"
 
 Where = tuple[str, int]
@@ -275,8 +274,7 @@ def _print_rows(rows: list[tuple[Where, ViewRow]]) -> None:
             for (queue, partition), row in rows[:ROWS_SHOWN]
         ),
     )
-    if len(rows) > ROWS_SHOWN:
-        typer.echo(f"… and {len(rows) - ROWS_SHOWN:,} more; --json prints all")
+    print_more(len(rows))
 
 
 def _trouble(row: ViewRow) -> str:

@@ -16,10 +16,15 @@ from rich.table import Table
 
 GAP: Final = 2
 """Characters between two columns."""
+ROWS_SHOWN: Final = 50
+"""Rows of a list that has no limit of its own; `--json` prints all."""
 
 
 class Page(Console):
     """Standard output. When its reader closes the pipe, the exit code must not be 1, which means refuted."""
+
+    def __init__(self, *, width: int | None = None) -> None:
+        super().__init__(width=width, emoji=False)  # a part of a name such as :key: must stay as it is
 
     def on_broken_pipe(self) -> None:
         """Leave the error to `failures_of_output`; the method of the base class exits with code 1."""
@@ -49,6 +54,12 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[obje
         table.add_row(*map(escape, row))
     Page(width=sum(widths) + GAP * (len(widths) - 1) + 1).print(table)
     typer.echo("")
+
+
+def print_more(count: int) -> None:
+    """Print how many of `count` rows are missing from a list of the first ROWS_SHOWN."""
+    if count > ROWS_SHOWN:
+        typer.echo(f"… and {count - ROWS_SHOWN:,} more; --json prints all")
 
 
 def column_widths(lines: Sequence[Sequence[str]], limit: int | None) -> list[int] | None:

@@ -70,6 +70,7 @@ def verify(
     """
     if all_databases and queues:
         raise typer.BadParameter("all queues of all databases are verified: name none", param_hint="--all-databases")
+    since_ms = None if since is None else _milliseconds(since)
     with opened(kafka, redis=redis_url, database=database) as broker:
         names = _chosen(broker.catalog, queues or [], all_databases=all_databases)
         chosen = [*names]
@@ -78,7 +79,6 @@ def verify(
             raise QueueNotFound(f"{where} has {'a queue' if all_databases else 'nothing'} to verify")
         chosen += [queue for queue in [broker.operations.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
-        since_ms = None if since is None else _milliseconds(since)
         verification = broker.operations.verification(chosen, since_ms)
         judged = _spread(master) if spark else None
         verdicts, findings = _run(verification, views or {}, judged, quiet=as_json)

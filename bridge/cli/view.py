@@ -17,9 +17,8 @@ from konverse.schemas.counting import counted
 
 from .connection import Database, Kafka, RedisUrl, opened
 from .show import show
-from .tables import print_table
+from .tables import ROWS_SHOWN, print_more, print_table
 
-ROWS_SHOWN: Final = 50
 OF_A_QUEUE: Final = ("conversation_endpoints", "conversation_groups", "contents")
 """Views that --queue can limit to one queue; `contents` requires it."""
 
@@ -110,8 +109,7 @@ def _condition(text: str) -> tuple[str, str]:
 def _print(wanted: Selection, found: View[Any]) -> None:
     cells = ([_text(getattr(row, name)) for name in wanted.columns] for row in found[:ROWS_SHOWN])
     print_table(f"{wanted.name}: {counted(len(found), 'row')}", wanted.columns, cells)
-    if len(found) > ROWS_SHOWN:
-        typer.echo(f"… and {len(found) - ROWS_SHOWN:,} more; --json prints all")
+    print_more(len(found))
 
 
 def _origins(found: View[Any]) -> Iterable[str]:

@@ -58,6 +58,11 @@ URLS: Final = frozenset({"kafka", "redis"})
 
 DEFAULT_DATABASE: Final = "default"
 
+TIMEOUT_S_MAX: Final = 2_147_483
+"""Longest timeout: librdkafka counts milliseconds in 32 bits."""
+REPLICAS_MAX: Final = 10_000
+"""Greatest replication factor that librdkafka sends to Kafka."""
+
 
 class Settings(BaseSettings):
     """Addresses of the servers, and timeouts. The settings file is `konverse.toml` in the working folder."""
@@ -72,13 +77,13 @@ class Settings(BaseSettings):
     """The database in which names are looked up, as in SQL Server."""
     instance: str = "konverse"
     """First part of every topic name: systems with different instances can share a Kafka cluster."""
-    replication_factor: int = Field(default=-1, ge=-1)
+    replication_factor: int = Field(default=-1, ge=-1, le=REPLICAS_MAX)
     """Replication factor of topics that konverse creates; -1: the default of the Kafka broker."""
-    connect_timeout_s: float = Field(default=10.0, gt=0)
+    connect_timeout_s: float = Field(default=10.0, gt=0, le=TIMEOUT_S_MAX, allow_inf_nan=False)
     """How long `connect` waits for Kafka."""
-    append_timeout_s: float = Field(default=15.0, gt=0)
+    append_timeout_s: float = Field(default=15.0, gt=0, le=TIMEOUT_S_MAX, allow_inf_nan=False)
     """Time without an answer after which the outcome of an append to a journal is unknown."""
-    send_timeout_s: float = Field(default=60.0, gt=0)
+    send_timeout_s: float = Field(default=60.0, gt=0, le=TIMEOUT_S_MAX, allow_inf_nan=False)
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
     silence_timeout_s: float = Field(default=600.0, ge=1, allow_inf_nan=False)
     """A partition whose journal got no record for this long has lost its owner, whatever the consumer group says, and
@@ -112,12 +117,21 @@ class Settings(BaseSettings):
                 raise ValueError("must name a host and a port of each broker, like kafka://host:port,host:port")
         return value
 
+    @field_validator("replication_factor")
+    @classmethod
+    def _replicas(cls, value: int) -> int:
+        if value == 0:
+            raise ValueError("must be 1 or more, or -1 for the default of the Kafka broker")
+        return value
+
     @field_validator("client")
     @classmethod
     def _client_properties(cls, value: dict[str, str]) -> dict[str, str]:
         own = OWN_PROPERTIES.intersection(value)
         if own:
             raise ValueError(f"must leave out {min(own)}, which konverse sets because its guarantees depend on it")
+        for text in (*value, *value.values()):
+            _check_text(text)
         return value
 
     @field_validator("redis")
@@ -156,17 +170,18 @@ class Settings(BaseSettings):
             return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             first = error.errors()[0]
+            setting = str(first["loc"][0])
             name = ".".join(str(part) for part in first["loc"])
             if first["type"] == "extra_forbidden":
                 like = did_you_mean(name, cls.model_fields)
                 raise InvalidSettings(f"there is no setting {name!r}{like} (arguments and konverse.toml)") from None
             said = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
             raise InvalidSettings(
-                f"setting {name!r} (environment KONVERSE_{name.upper()}, or konverse.toml): "
+                f"setting {name!r} (environment {PREFIX}{setting.upper()}, or {FILE}): "
                 f"{said}, not {_shown(name, first['input'])}"
             ) from None
-        except TOMLDecodeError as error:
-            raise InvalidSettings(f"{Path(FILE).resolve()} cannot be read: {error}") from None
+        except (TOMLDecodeError, OSError) as error:
+            raise InvalidSettings(f"{Path(FILE).absolute()} cannot be read: {error}") from None
         except (SettingsError, ValueError) as error:  # pydantic's own error, and those of json and the codecs
             raise InvalidSettings(f"the environment or {FILE} cannot be read: {error}") from None
 
@@ -196,10 +211,19 @@ def _shown(name: str, value: object) -> str:
 
 def _parts(url: str) -> SplitResult:
     """The parts of a URL. urllib's own error is replaced, because its text may contain a password."""
+    _check_text(url)
     try:
         return urlsplit(url)
     except ValueError:
         raise ValueError(UNREADABLE) from None
+
+
+def _check_text(text: str) -> None:
+    """Refuse a text that no client can encode, such as that of a variable with other bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("has a character that is not UTF-8") from None
 
 
 def _check_host(name: str) -> None:

@@ -57,19 +57,19 @@ class Display:
     def step(self, text: str, pieces: int | None = None) -> Iterator[Advance]:
         """Show the step until the block ends, then clear it from the screen."""
         from rich.console import Console
-        from rich.markup import escape
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
-        counted = [BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[piece]}")]
+        columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn()]
+        done_of_all = "{task.completed:.0f}/{task.total:.0f} {task.fields[piece]}"
+        counted = [BarColumn(), TextColumn(done_of_all, markup=False)]  # markup replaces names such as :key:, too
         with Progress(
             *columns, *(counted if pieces else []), console=Console(file=self._stream), transient=True
         ) as progress:
-            task = progress.add_task(escape(text), total=pieces, piece="")
+            task = progress.add_task(text, total=pieces, piece="")
 
             def advance(piece: str) -> None:
                 done = progress.tasks[0].completed + 1
-                progress.update(task, completed=done, total=max(done, pieces or 0), piece=escape(piece))
+                progress.update(task, completed=done, total=max(done, pieces or 0), piece=piece)
 
             yield advance
 

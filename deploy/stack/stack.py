@@ -8,6 +8,7 @@ There are two kinds:
 
 from __future__ import annotations
 
+import shlex
 import signal
 import tempfile
 import threading
@@ -73,7 +74,7 @@ class LocalStack:
             if load(home.state) is not None:
                 raise InvalidSettings(
                     f"{home.root} is the folder of a stack already. Choose another one, or end that stack first with: "
-                    f"konverse stack down --directory {home.root}"
+                    f"konverse stack down --directory {shlex.quote(str(home.root))}"
                 )
             state, spawner = NewStack(settings, home, programs, owner_pid=owner_pid).start()
         return cls(home, state, programs, spawner)

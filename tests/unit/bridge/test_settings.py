@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.runtime.settings import PoolOptions, Settings
+from konverse.bridge.runtime.settings import TIMEOUT_S_MAX, PoolOptions, Settings
 from konverse.schemas.errors import InvalidSettings
 
 
@@ -40,7 +40,16 @@ def test_settings_come_from_arguments_then_the_environment_then_the_file(
         ({"kafka": "kafka://one:9092,:9093"}, "setting 'kafka'.*a host and a port of each broker"),
         ({"colour": "blue"}, r"^there is no setting 'colour' \("),
         ({"databse": "sales"}, "there is no setting 'databse'; did you mean 'database'"),
-        ({"client": {"a": 1}}, r"setting 'client.a'.*string"),
+        ({"client": {"a": 1}}, r"setting 'client.a' \(environment KONVERSE_CLIENT, or konverse.toml\): .*string"),
+        ({"client": {"client.id": "a\udcff"}}, "setting 'client'.*not UTF-8"),
+        ({"kafka": "kafka://host\udcff:9092"}, "setting 'kafka'.*not UTF-8"),
+        ({"redis": "redis://:pw\udcff@host/0"}, "setting 'redis'.*not UTF-8"),
+        ({"connect_timeout_s": "inf"}, "setting 'connect_timeout_s'.*finite"),
+        ({"append_timeout_s": float("nan")}, "setting 'append_timeout_s'.*finite"),
+        ({"append_timeout_s": 2_147_484}, "setting 'append_timeout_s'.*less than or equal to 2147483"),
+        ({"send_timeout_s": float("inf")}, "setting 'send_timeout_s'.*finite"),
+        ({"replication_factor": 0}, "setting 'replication_factor'.*1 or more, or -1 for the default"),
+        ({"replication_factor": 100_000}, "setting 'replication_factor'.*less than or equal to 10000"),
         ({"redis": "redis://host:6379/0?socket_timeout=abc"}, "setting 'redis'.*socket_timeout"),
         ({"redis": "redis://host:6379/0?colour=blue"}, "setting 'redis'.*the option 'colour'"),
         ({"redis": "redis://host:6379/first"}, "setting 'redis'.*number of a Redis database"),
@@ -176,6 +185,17 @@ def test_an_environment_and_a_file_that_cannot_be_read_are_named(
     (tmp_path / "konverse.toml").write_text("kafka = kafka://no-quotes\n")
     with pytest.raises(InvalidSettings, match=f"{tmp_path}/konverse.toml cannot be read"):
         Settings.load()
+
+
+def test_a_file_that_the_disk_does_not_give_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "konverse.toml").symlink_to("/proc/self/mem")  # opens, and fails on reading, for root too
+    with pytest.raises(InvalidSettings, match=f"{tmp_path}/konverse.toml cannot be read: .*Input/output error"):
+        Settings.load()
+
+
+def test_the_longest_timeout_is_accepted_by_the_client_of_kafka() -> None:
+    Kafka(Settings.load(append_timeout_s=TIMEOUT_S_MAX)).journal_producer()
 
 
 def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from konverse.bridge.cli.tables import GAP, column_widths, print_table
+from konverse.bridge.cli.tables import GAP, Page, column_widths, print_table
 
 ID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 COLUMNS = ("conversation", "service", "unread", "in")
@@ -56,3 +56,16 @@ def test_a_line_breaks_between_words_where_that_makes_room() -> None:
 def test_a_table_without_rows_has_its_names(capsys: pytest.CaptureFixture[str]) -> None:
     print_table("Nothing", COLUMNS, [])
     assert capsys.readouterr().out.split()[: 1 + len(COLUMNS)] == ["Nothing", *COLUMNS]
+
+
+@pytest.mark.parametrize("columns", ["12", "200"], ids=["paragraphs", "table"])
+def test_a_name_that_reads_like_an_emoji_or_markup_is_printed_as_it_is(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    names = ["//a:key:b", ":red_circle:", "[bold]x[/]", "a\\[red]"]
+    print_table("Services", ("name",), [(name,) for name in names])
+    Page().print("finding: //a:key:b", markup=False)
+    shown = capsys.readouterr().out
+    assert {*names, "//a:key:b"} <= {*shown.split()}
+    assert "🔑" not in shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,11 @@ def test_the_version_is_that_of_the_distribution() -> None:
 
 def test_an_unknown_command_is_wrong_usage() -> None:
     assert CliRunner().invoke(app, ["no-such-command"]).exit_code == 2
+
+
+def test_the_command_that_a_stack_names_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    place = tmp_path / "my stack's; folder"
+    answer = CliRunner().invoke(app, ["stack", "status", "--directory", str(place)])
+    assert answer.exit_code == 5
+    command = answer.stdout.strip().partition("Start one with: ")[2]
+    assert shlex.split(command) == ["konverse", "stack", "up", "--directory", str(place)]

@@ -30,8 +30,9 @@ def test_a_terminal_gets_a_display_that_leaves_nothing(pieces: int | None, monke
     stream = Terminal()
     reporter = reporter_for(stream)
     assert isinstance(reporter, Display)
-    with reporter.step("Downloading [kafka]", pieces) as advance:
-        for piece in ("one", "two", "three"):
+    with reporter.step("Downloading [kafka]:key:", pieces) as advance:
+        for piece in ("one", ":key:", "three"):
             advance(piece)
-    assert "Downloading [kafka]" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert "Downloading [kafka]:key:" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert "🔑" not in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[2K")

@@ -1,0 +1,64 @@
+"""Lists of the command line end after fifty rows and say so; --json prints all."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner
+
+from konverse.bridge.admin.instructions import Suspended
+from konverse.bridge.admin.loss import Loss, LostConversation
+from konverse.bridge.cli import accept_loss, operate
+from konverse.bridge.cli.main import app
+
+
+def suspended(count: int) -> list[list[Suspended]]:
+    """Suspended conversations in two partitions."""
+    each = [
+        Suspended(
+            "Orders", number % 2, UUID(int=number), "target", "//orders", "//shop", 5, 1, "//order", "no bread", 60.0
+        )
+        for number in range(count)
+    ]
+    return [each[::2], each[1::2]]
+
+
+def lost(count: int) -> Loss:
+    """A loss that `count` conversations may have lived through."""
+    each = (LostConversation(UUID(int=number), "target", None, None, known=False, waiting=0) for number in range(count))
+    return Loss("Orders", 0, 0, 7, 8, 1, tuple(each))
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Have the commands find `count` conversations, without Kafka."""
+    operations = SimpleNamespace(suspended=lambda _: suspended(count), lost=lambda *_: lost(count))
+    for command in (operate, accept_loss):
+        monkeypatch.setattr(command, "opened", lambda *_, **__: nullcontext(SimpleNamespace(operations=operations)))
+
+
+@pytest.mark.parametrize("arguments", [["suspended"], ["accept-loss", "Orders", "0"]], ids=" ".join)
+@pytest.mark.parametrize(("count", "shown", "more"), [(50, 50, ""), (51, 50, "… and 1 more; --json prints all\n")])
+def test_a_list_ends_after_fifty_rows_and_says_so(
+    arguments: list[str], count: int, shown: int, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(monkeypatch, count)
+    monkeypatch.setattr(accept_loss, "check_answer", lambda *_, **__: None)
+    monkeypatch.setattr(accept_loss, "confirmed", lambda *_, **__: False)
+    answer = CliRunner(env={"COLUMNS": "200"}).invoke(app, arguments)
+    assert answer.exit_code == 0, answer.stderr
+    assert sum(line.startswith("00000000-") for line in answer.stdout.splitlines()) == shown
+    assert (f"{count} suspended conversations" in answer.stdout) or (f"{count} conversations as" in answer.stdout)
+    assert ("more; --json" in answer.stdout) is bool(more)
+    assert more in answer.stdout
+
+
+@pytest.mark.parametrize("arguments", [["suspended"], ["accept-loss", "Orders", "0"]], ids=" ".join)
+def test_json_has_all_rows(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(monkeypatch, 120)
+    answer = CliRunner().invoke(app, [*arguments, "--json"])
+    printed = json.loads(answer.stdout)
+    assert len(printed if isinstance(printed, list) else printed["conversations"]) == 120
