@@ -74,6 +74,8 @@ class KonverseGroup(TyperGroup):
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or hinders_output(error):
                 raise  # wrong usage and other exits that typer handles
+            if isinstance(error.__cause__, KeyboardInterrupt):  # Ctrl-C inside Kafka's client can end as SystemError
+                raise error.__cause__ from None
             traceback.print_exc()
             raise typer.Exit(BUG) from error
 

@@ -148,3 +148,19 @@ def test_resume_is_for_one_conversation_or_for_all(arguments: list[str], words: 
     refused = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["resume", *arguments])
     assert refused.exit_code == 2
     assert words in refused.stderr
+
+
+@pytest.mark.parametrize(("cause", "code"), [("KeyboardInterrupt()", 130), ("LookupError()", 70), ("None", 70)])
+def test_ctrl_c_inside_a_client_in_c_ends_a_command_like_any_other(cause: str, code: int) -> None:
+    """CPython raises SystemError from it where a function in C has returned a value nevertheless."""
+    program = f"""
+from konverse.bridge.cli.main import app
+
+@app.command("waits")
+def waits() -> None:
+    raise SystemError("<method 'poll'> returned a result with an exception set") from {cause}
+
+app()
+"""
+    command = subprocess.run([sys.executable, "-c", program, "waits"], capture_output=True, text=True, check=False)
+    assert (command.returncode, "Traceback" in command.stderr) == (code, code == 70)
