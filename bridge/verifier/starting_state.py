@@ -131,7 +131,8 @@ def begin_at(start: StartingState, fold: SecondFold, judge: JournalJudge) -> dic
     assert name == BASE, "a state begins with its base"
     writers = _begin_base(fold, base)
     arrivals = {
-        item["endpoint"]: (item["generation"], address_from_avro(item["previous"])) for item in base["arrivals"]
+        item["endpoint"]: (item["generation"], address_from_avro(item["previous"]), item["named"])
+        for item in base["arrivals"]
     }
     streams = [address_from_avro(stream["to"]) for stream in base["streams"]]
     for name, value in parts:
@@ -139,7 +140,7 @@ def begin_at(start: StartingState, fold: SecondFold, judge: JournalJudge) -> dic
             for side, consumed in _sides(value, writers, streams):
                 _place(fold, side, consumed)
                 if side.index in arrivals:
-                    side.generation, side.previous = arrivals[side.index]
+                    side.generation, side.previous, side.named = arrivals[side.index]
             for clock in value["clocks"]:
                 _expect(fold, clock)
         elif name == LEVELS:

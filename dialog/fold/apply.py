@@ -150,7 +150,7 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
         if endpoint.sent != NO_SEQUENCE or _ends_stream(endpoint, message_type):
             return False
         begin, opened = _begin_of(state, endpoint), Opened(endpoint.opener)
-        flags |= NAMED * ((endpoint.role, endpoint.conversation) in state.named.living)
+        flags |= NAMED * state.is_named(endpoint)
     stream = endpoint.stream
     stream.push(
         Run(

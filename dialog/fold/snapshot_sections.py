@@ -231,6 +231,7 @@ def moves_of(state: Partition) -> dict[str, Any]:
                 "generation": arrival.generation,
                 "previous": address_to_avro(arrival.previous),
                 "first": address_to_avro(arrival.first),
+                "named": arrival.named,
             }
             for place, arrival in moves.arrivals.items()
         ],
@@ -259,7 +260,10 @@ def restore_moves(state: Partition, base: dict[str, Any]) -> list[Writer]:
         moves.leave((_ROLES[item["role"]], item["conversation"]), item["generation"], stub)
     for item in base["arrivals"]:
         moves.arrivals[item["endpoint"]] = Arrival(
-            item["generation"], address_from_avro(item["previous"]), address_from_avro(item["first"])
+            item["generation"],
+            address_from_avro(item["previous"]),
+            address_from_avro(item["first"]),
+            item["named"],
         )
     moves.installing.update((item["writer"], item["pieces"]) for item in base["installing"])
     return [Writer(identifier) for identifier in identifiers(base["far_writers"])]

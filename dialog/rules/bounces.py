@@ -50,12 +50,18 @@ def on_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope
     if isinstance(suffix.detail, Bounce):
         session, conversation = suffix.origin or suffix.detail.writer, envelope.conversation
         endpoint = state.endpoint(Role.INITIATOR, conversation)
-        key = endpoint.key if endpoint is not None else None
+        key = endpoint.key if endpoint is not None else _key_of_stub(state, conversation)
         what = conversation, envelope.sequence, suffix.message_type, record[0], key
         bounced = Bounced(session, suffix.detail, *what)
         state.statistics.undeliverable += state.mailbox.keep(bounced)
         if state.on_answer is not None:
             state.on_answer(bounced)
+
+
+def _key_of_stub(state: Partition, conversation: bytes) -> bytes | None:
+    """Key of a conversation whose initiator has moved away; its mailbox stays here."""
+    chain = state.moves.stubs.get((Role.INITIATOR, conversation), {})
+    return next((stub.key for stub in chain.values()), None)
 
 
 def on_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

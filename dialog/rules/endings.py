@@ -75,7 +75,7 @@ def discard(state: Partition, endpoint: Endpoint) -> None:
 def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
     """Send END, or ERROR with `error_body`, in sequence; it names the last counter received from each writer."""
     here, stream = state.address, endpoint.stream
-    named = endpoint.role is Role.INITIATOR and (endpoint.role, endpoint.conversation) in state.named.living
+    named = endpoint.role is Role.INITIATOR and state.is_named(endpoint)
     received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
     detail = End(endpoint.opener, here if endpoint.role is Role.INITIATOR else stream.address, received)
     kind = Kind.END if error_body is None else Kind.ERROR
@@ -132,7 +132,11 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
         return
     if envelope.flags & REFUSED and endpoint.opener != detail.opener:
         return  # another writer opened it, and was not refused
-    if role is Role.TARGET:
+    if is_of_a_loss(envelope):
+        if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+            return  # the peer has not received the conversation's first record yet
+        expect_first_of_home(state, endpoint)
+    elif role is Role.TARGET:
         forget_first_of_home(state, envelope.conversation)
     if envelope.kind is Kind.END and endpoint.committed in RECEIVING and follows_missed_replies(endpoint, envelope):
         record = (NO_PEER_BODY, record[1])
@@ -141,6 +145,13 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
         failed = envelope.kind is Kind.ERROR
     message_type = ERROR if failed else envelope.suffix.message_type
     peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
+
+
+def is_of_a_loss(envelope: Envelope) -> bool:
+    """Whether a place that the endpoint has left wrote this ERROR because of a LOST there. The peer has not ended."""
+    detail = envelope.suffix.detail
+    unnumbered = envelope.kind is Kind.ERROR and envelope.sequence == NO_SEQUENCE
+    return unnumbered and isinstance(detail, End) and detail.opener == envelope.writer
 
 
 def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:

@@ -49,7 +49,7 @@ from konverse.schemas.wire.records import (
 from .endings import answer_end, forget_first_of_home, refuse_first_of_home
 from .groups import set_level
 from .half_close import answer_fin
-from .replies import answer_cleaned, answer_no_peer, bounce, other, refuse_begin
+from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, other, refuse_begin
 
 INSTALL_PIECES_MAX: Final = INSTALL_BYTES_MAX // BODY_BYTES_MAX
 
@@ -116,6 +116,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         state.moves.generation_of(endpoint.index) + 1,
         state.address,
         first_place(state, endpoint),
+        state.is_named(endpoint),
         endpoint.committed,
         endpoint.service,
         endpoint.far_service,
@@ -193,7 +194,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         endpoint.finished = Finished(*moved.finished)
     set_level(state, endpoint, moved.level)
     state.add(endpoint, moved.group)
-    state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous, moved.first)
+    state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous, moved.first, moved.named)
     if moved.begin is not None:  # the first message will leave from here
         state.beginning[endpoint.index] = moved.begin
         endpoint.opener = state.writer_id
@@ -276,7 +277,8 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
         refuse_begin(state, envelope)
     elif kind is Kind.MESSAGE and role is Role.TARGET:
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        answer_cleaned(state, envelope.conversation)
+        if not answer_cleaned(state, envelope.conversation):
+            answer_lost(state, envelope)  # the INSTALL may have been in the lost data
     elif isinstance(detail, End) and role is Role.TARGET:
         answer_end(state, envelope, detail)
     elif kind is Kind.MESSAGE or (isinstance(detail, End) and envelope.sequence != NO_SEQUENCE):

@@ -283,6 +283,12 @@ class Partition:
         if arrival is not None:
             self._tell_previous(endpoint, arrival)
 
+    def is_named(self, endpoint: Endpoint) -> bool:
+        """Whether the caller chose the id of its conversation. `named` has that where it began; moves take it along."""
+        arrival = self.moves.arrivals.get(endpoint.index)
+        named = (endpoint.role, endpoint.conversation) in self.named.living
+        return named or (arrival is not None and arrival.named)
+
     def _tell_previous(self, endpoint: Endpoint, arrival: Arrival) -> None:
         """Send CLOSED, with what the first place has to remember of a target: senders write there (M148)."""
         conversation, closed = endpoint.conversation, Closed(arrival.generation - 1)

@@ -34,6 +34,8 @@ class Arrival(NamedTuple):
     previous: Address
     first: Address
     """Where it began. Its peer and its session write there."""
+    named: bool = False
+    """The caller chose the id of its conversation."""
 
 
 class Moves:

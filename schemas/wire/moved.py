@@ -53,6 +53,8 @@ class Moved(NamedTuple):
     previous: Address
     first: Address
     """Where it began. Its peer and its session write there."""
+    named: bool
+    """The caller chose the id of its conversation."""
     state: int
     service: str
     far_service: str

@@ -255,6 +255,7 @@ def moved_states(draw: st.DrawFn) -> Moved:
         generation=draw(st.integers(1, 100)),
         previous=draw(addresses),
         first=draw(addresses),
+        named=draw(st.booleans()),
         state=draw(st.integers(0, 6)),
         service=draw(texts),
         far_service=draw(texts),

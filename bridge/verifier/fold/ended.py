@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from konverse.bridge.verifier.records import Key
-from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import NAMED_OVER_ENTRIES_MAX
-from konverse.schemas.wire.records import NAMED
 
 ENDED, FAILED, AFTER_PEER, AFTER_ERROR, CLEANED_UP, MOVED, NEVER_BEGUN = range(7)
 """How a side ended (`dialog.state.named.How`)."""
@@ -52,10 +50,6 @@ class EndedNames:
             if len(self.over) == NAMED_OVER_ENTRIES_MAX:
                 del self.over[next(iter(self.over))]
             self.over[key] = how, now_ms
-
-    def flags(self, key: Key) -> int:
-        """Flags of the END that a side sends."""
-        return NAMED if key[0] == Role.INITIATOR and key in self.living else 0
 
     def prune(self, floor_ms: int) -> None:
         """Forget the ends from before the floor."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from konverse.schemas.identifiers import Role
-from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, error_body
+from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, error_body, lost_body
 from konverse.schemas.wire.operations import Cleanup, Fail, GiveBack, Withdraw
-from konverse.schemas.wire.records import Bounce, BounceReason, Kind
+from konverse.schemas.wire.records import Bounce, BounceReason, Envelope, Kind
 
 from .ended import CLEANED_UP
 from .state import NOT_YET, Output, SecondState, Side
+from .writers import reads_at
 
 SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
 
@@ -91,6 +92,17 @@ def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
         body = state.brief(NO_PEER_BODY)
         state.stage(home, Output(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None))
     return home is not None
+
+
+def told_of_loss(state: SecondState, envelope: Envelope) -> None:
+    """Tell an initiator whose target does not live that its first message may have been lost."""
+    home = reads_at(state, envelope)
+    lives = (int(Role.TARGET), envelope.conversation) in state.living
+    if home is None or lives or not state.losses.count:
+        return
+    state.tally["told of a loss"] += 1
+    body = state.brief(lost_body(*state.losses.hole))
+    state.stage(home, Output(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))
 
 
 def give_up_side(state: SecondState, operation: Fail) -> None:

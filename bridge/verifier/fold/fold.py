@@ -119,7 +119,7 @@ class SecondFold(SecondState):
                 continue
             started = side.code == "SO" and (side.numbering >= 0 or side.end_of_stream != name)
             opened = Opened(side.opener) if started and side.numbering < 0 else None  # its session may send FIRST, too
-            flags = FIRST * started | NAMED * (opened is not None and side.key in self.named.living)
+            flags = FIRST * started | NAMED * (opened is not None and self.is_named(side))
             side.talked = True
             said = self.order, Kind.MESSAGE, *side.key, side.numbering, name, self.brief(body), opened, None, flags
             self.stage(side.peer_at, Output(*said))

@@ -26,9 +26,9 @@ from konverse.schemas.wire.records import (
 from .answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over, stray
 from .batches import on_batch, on_decision, on_row, on_veto
 from .ended import NEVER_BEGUN
-from .endings import told_of_cleanup
+from .endings import told_of_cleanup, told_of_loss
 from .half_close import expand, on_finished
-from .loss import misses, resumes, told_of_loss, too_late
+from .loss import misses, resumes, too_late
 from .mailbox import decide, put
 from .moves import arrive, closed, follow, install
 from .state import AcceptedRecord, SecondState, Side
@@ -328,7 +328,13 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         return
     if envelope.flags & REFUSED and side.opener != detail.opener:
         return
-    if role is Role.TARGET:
+    if envelope.kind is Kind.ERROR and envelope.sequence < 0 and detail.opener == envelope.writer:
+        if (
+            side.code == "SO" and side.numbering >= 0
+        ):  # a place that it left has lost data; its peer knows nothing of it
+            return
+        state.await_home(side)
+    elif role is Role.TARGET:
         state.heard_of_home(envelope.conversation)
     open_still = not (side.ended or side.peer_ended or side.peer_failed)
     if envelope.kind is Kind.END and open_still and _goes_on_from_elsewhere(side, envelope):

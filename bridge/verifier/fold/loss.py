@@ -14,9 +14,9 @@ from konverse.schemas.wire.operations import Lost
 from konverse.schemas.wire.records import FIRST, BounceReason, End, Envelope, Kind, Suffix
 
 from .answers import bounce, refuse_begin
+from .endings import told_of_loss
 from .moves import follow
-from .state import Output, SecondState, Side, minted_ms
-from .writers import reads_at
+from .state import SecondState, Side, minted_ms
 
 
 def hole_of(commit: Commit) -> Lost | None:
@@ -43,7 +43,7 @@ def miss(state: SecondState, lost: Lost) -> None:
     body = lost_body(*lost)
     for index in sorted(state.table):
         side = state.table.get(index)
-        if side is not None:
+        if side is not None and side.key not in state.moves.stubs:  # one that came back hears of it behind its records
             _fail(state, side, lost, body)
     for key in [*state.moves.stubs]:
         _fail_elsewhere(state, key[1], Role(1 - key[0]), lost, body)
@@ -123,14 +123,3 @@ def _expects_first(state: SecondState, side: Side, envelope: Envelope) -> bool:
     own = envelope.writer == side.opener or side.key not in state.named.living
     made_by_home = side.key[0] == Role.TARGET and state.tombstones.get(side.key[1]) == side.opener
     return made_by_home and own and not envelope.flags & FIRST
-
-
-def told_of_loss(state: SecondState, envelope: Envelope) -> None:
-    """Tell an initiator whose target does not live that its first message may have been lost."""
-    home = reads_at(state, envelope)
-    lives = (int(Role.TARGET), envelope.conversation) in state.living
-    if home is None or lives or not state.losses.count:
-        return
-    state.tally["told of a loss"] += 1
-    body = state.brief(lost_body(*state.losses.hole))
-    state.stage(home, Output(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))

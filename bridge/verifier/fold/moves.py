@@ -20,7 +20,7 @@ from konverse.schemas.wire.records import BounceReason, Closed, End, Envelope, F
 
 from .answers import answer_end, bounce, refuse_begin, stray
 from .ended import MOVED
-from .endings import told_of_cleanup
+from .endings import told_of_cleanup, told_of_loss
 from .half_close import say_finished
 from .state import CODES, PAST, AcceptedRecord, MovedState, Output, SecondState, SecondStub, Side
 
@@ -95,6 +95,7 @@ def _pack(state: SecondState, side: Side) -> MovedState:
 
     return MovedState(
         state.address,
+        state.is_named(side),
         side.code,
         side.peer_at,
         side.opener,
@@ -147,6 +148,7 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     side = state.create(key, opener, moved.peer, moved.sent, moved.group or b"")
     code = CODES[moved.state]
     side.generation, side.previous, side.level = moved.generation, moved.previous, moved.level
+    side.named = moved.named
     side.talked, side.ended = code != "SO", code == "DO"
     side.peer_ended, side.peer_failed = code == "DI", code == "ER"
     side.voices = dict(reversed(moved.voices))
@@ -184,6 +186,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> MovedState:
 
     return MovedState(
         moved.previous,
+        moved.named,
         side.code,
         moved.peer,
         moved.opener,
@@ -292,7 +295,8 @@ def _nobody(state: SecondState, envelope: Envelope, record: ForwardedRecord) -> 
         state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
         state.tally["bounced after a move"] += 1
         verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        told_of_cleanup(state, envelope.conversation)
+        if not told_of_cleanup(state, envelope.conversation):
+            told_of_loss(state, envelope)
         return verdict
     if kind is Kind.MESSAGE:
         return stray(state, envelope)

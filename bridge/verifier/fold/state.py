@@ -20,6 +20,7 @@ from konverse.schemas.limits import QUERY_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
 from konverse.schemas.wire.batches import Batch
 from konverse.schemas.wire.records import (
+    NAMED,
     Bounce,
     BounceId,
     BounceReason,
@@ -157,6 +158,8 @@ class Side:
     generation: int = 0
     """How often it has moved."""
     previous: Address | None = None
+    named: bool = False
+    """It moved here, and the caller chose the id of its conversation."""
     brought: int = 0
     """Messages that were accepted before it came here."""
     consumed_before: int = 0
@@ -294,7 +297,7 @@ class SecondState:
 
     def end(self, side: Side, *, failed: bool) -> None:
         """End a side: its unreceived messages are discarded, and its peer is notified."""
-        flags = self.named.flags(side.key)
+        flags = NAMED if side.key[0] == Role.INITIATOR and self.is_named(side) else 0
         self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
         side.forget_urgent()
@@ -307,6 +310,10 @@ class SecondState:
         self.stage(side.peer_at, Output(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
         self.bury(side)
 
+    def is_named(self, side: Side) -> bool:
+        """Whether the caller chose the id of its conversation."""
+        return side.named or side.key in self.named.living
+
     def fail(self, side: Side, offset: int, body: bytes) -> None:
         """Fail a conversation: both sides get an Error; messages accepted before can still be received."""
         self.await_home(side)
@@ -314,7 +321,7 @@ class SecondState:
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
         told = End(side.opener, home, tuple(reversed(side.voices.items())))
-        flags = self.named.flags(side.key)
+        flags = NAMED if side.key[0] == Role.INITIATOR and self.is_named(side) else 0
         self.stage(
             side.peer_at, Output(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told, None, flags)
         )
@@ -545,6 +552,7 @@ class MovedState(NamedTuple):
     """The state of a side that moves, as it left or as it arrived; the two must be equal."""
 
     previous: Address
+    named: bool
     code: str
     peer_at: Address
     opener: bytes

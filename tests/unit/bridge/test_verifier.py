@@ -334,7 +334,9 @@ def _moved_once_more(begins_at_a_snapshot: bool, seen: Sequence[str], arrived: S
 
     def in_state(code: str) -> MovedState:
         nothing: Any = ()
-        return MovedState(here, code, here, b"", b"", 0, 0, -1, nothing, nothing, None, nothing, None, nothing, 5)
+        return MovedState(
+            here, False, code, here, b"", b"", 0, 0, -1, nothing, nothing, None, nothing, None, nothing, 5
+        )
 
     logs = next(logs for logs in map(history, SEEDS) if len(logs) > 1)
     verdicts = [judge(each.place, each.journal, each.data, {each.writer for each in logs}) for each in logs]

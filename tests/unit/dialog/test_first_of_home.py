@@ -9,7 +9,7 @@ import pytest
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.wire.operations import Cleanup, Fail, Lost
-from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix, Timer
+from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix, Timer
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier
 from tests.kit.moving import World, living, move, relocate
 
@@ -300,3 +300,89 @@ def test_home_does_not_number_its_messages_on_a_sessions_dialog(pair: Pair) -> N
     (sent,) = pair.home.deliver(pair.target)
     assert sent.envelope.sequence == NO_SEQUENCE
     assert pair.initiator(conversation).sent == NO_SEQUENCE
+
+
+@pytest.mark.parametrize("when", ["before it ends", "after it has ended"])
+def test_homes_first_does_not_revive_a_target_that_moved_and_failed_by_a_loss_where_it_had_lived(
+    world: World, when: str
+) -> None:
+    """The ERROR that the first place forwards is no word of home: its FIRST may still come."""
+    conversation = world.begin(messages=1)
+    world.home.send(world.initiator(conversation), b"from a handler")
+    relocate(world.target, world.receiver(conversation), world.second)
+    world.target.deliver(world.second)
+    target = living(world.second, Role.TARGET, conversation)
+    if when == "after it has ended":
+        world.second.end(target)
+    lose(world.target)
+    world.target.deliver(world.second)
+    if when == "before it ends":
+        assert target.state is State.ERROR
+        world.second.end(target)
+    world.second.deliver(world.target)
+    world.home.deliver(world.target)
+    assert [side.state.live() for side in (world.target, world.second)] == [[], []]
+
+
+def test_a_message_to_a_target_whose_install_was_lost_tells_home(world: World) -> None:
+    conversation = world.begin(messages=2)
+    relocate(world.target, world.receiver(conversation), world.second)
+    lose(world.second)  # with the INSTALL
+    world.send(conversation, b"2", sequence=2)
+    (forward,) = [sent for sent in world.target.outputs(world.second.address) if sent.kind is Kind.FORWARD]
+    world.second.take(
+        Scribe("a place").write(Kind.FORWARD, world.second.address, conversation, suffix=forward.envelope.suffix), b"2"
+    )
+    kinds = [sent.kind for sent in world.second.deliver(world.home)]
+    assert kinds == [Kind.BOUNCE, Kind.NO_PEER]
+    assert world.initiator(conversation).state is State.ERROR
+
+
+def test_a_loss_does_not_overtake_records_that_are_on_their_way_round_to_an_endpoint_that_came_back(
+    world: World,
+) -> None:
+    conversation = world.begin(messages=1)
+    there = move(world, world.home, world.initiator(conversation), world.second)
+    here = move(world, world.second, there, world.home)
+    world.target.send(world.receiver(conversation), b"reply")
+    world.target.deliver(world.home)  # it is forwarded, and comes back here
+    lose(world.home)
+    assert here.error is None
+    world.settle()
+    assert (here.state, world.home.waiting(here)) == (State.ERROR, ["reply"])
+
+
+def test_a_loss_where_it_had_lived_does_not_fail_a_moved_conversation_that_has_sent_nothing(world: World) -> None:
+    conversation = identifier("begun by a handler")
+    world.home.commit(begins=[(conversation, begin_block(group=conversation))])
+    initiator = move(world, world.home, world.initiator(conversation), world.second)
+    lose(world.home)
+    world.settle()
+    assert (initiator.state, initiator.error) == (State.STARTED_OUTBOUND, None)
+
+
+def test_what_comes_back_to_the_home_of_an_initiator_that_moved_keeps_its_key(world: World) -> None:
+    conversation = world.begin(messages=1, key=b"K")
+    move(world, world.home, world.initiator(conversation), world.second)
+    world.target.commit(rare=(Cleanup(world.receiver(conversation).index),))
+    world.send(conversation, b"1", sequence=1)
+    world.settle()
+    assert [one.key for one in world.home.state.mailbox.entries.values()] == [b"K"]
+
+
+def test_an_id_of_the_callers_choice_stays_one_when_its_home_moves_and_speaks_first(world: World) -> None:
+    """Else the target would not remember the end, and a second BEGIN of the id would be received again."""
+    conversation, block = identifier("an order"), begin_block(group=identifier("an order"))
+    world.home.take(
+        world.client.write(Kind.BEGIN, world.home.address, conversation, flags=NAMED, suffix=Suffix(begin=block))
+    )
+    here = move(world, world.home, world.initiator(conversation), world.second)
+    world.second.send(here, b"pay")
+    world.settle()
+    world.target.end(world.receiver(conversation))
+    world.settle()
+    world.second.end(here)
+    world.settle()
+    again = Scribe("another")
+    world.target.take(again.first(world.target.address, conversation, block, flags=FIRST | NAMED), b"pay")
+    assert world.target.state.live() == []
