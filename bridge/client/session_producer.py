@@ -134,7 +134,8 @@ class SessionProducer:
                 self.changed.notify_all()
 
     def mark(self) -> Mark:
-        """The present state, for `moved_since`."""
+        """The present state, for `moved_since`. Errors and log lines count as records until they are served."""
+        self.serve(0)
         return Mark(self._client, len(self._client))
 
     def moved_since(self, mark: Mark) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from konverse.dialog.fold.journal import JournalHead
-from konverse.dialog.owner.events import Appended, Effect, Phase
+from konverse.dialog.owner.events import Appended, Effect, Phase, PhaseEvent
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.wire.journal import Claim, Commit
@@ -135,6 +135,7 @@ class ClaimNotReadBack(Owner):
                 event.offset,
                 event.timestamp_ms,
             )
+            self._enter(PhaseEvent.CLAIMED)
             return self._lead(now_ms)
         return super().step(event, now_ms)
 
