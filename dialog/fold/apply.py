@@ -114,7 +114,7 @@ def _receive(state: Partition, operations: CommitOperations) -> None:
         endpoint.consumed = up_to
         state.unread -= count
         if position & TOOK_SYSTEM:
-            endpoint.urgent = tuple(entry for entry in endpoint.urgent if not system_bit(entry) & position)
+            endpoint.urgent = tuple(entry for entry in endpoint.urgent if not system_bit(entry[1]) & position)
             if position & TOOK_TIMER:
                 state.clocks.expect(endpoint)
 

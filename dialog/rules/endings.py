@@ -132,7 +132,7 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
         return
     if envelope.flags & REFUSED and endpoint.opener != detail.opener:
         return  # another writer opened it, and was not refused
-    if is_of_a_loss(envelope):
+    if _is_of_a_loss(envelope):
         if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             return  # the peer has not received the conversation's first record yet
         expect_first_of_home(state, endpoint)
@@ -147,7 +147,7 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
 
 
-def is_of_a_loss(envelope: Envelope) -> bool:
+def _is_of_a_loss(envelope: Envelope) -> bool:
     """Whether a place that the endpoint has left wrote this ERROR because of a LOST there. The peer has not ended."""
     detail = envelope.suffix.detail
     unnumbered = envelope.kind is Kind.ERROR and envelope.sequence == NO_SEQUENCE

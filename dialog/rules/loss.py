@@ -96,7 +96,7 @@ def _follows_lost_first(state: Partition, endpoint: Endpoint, envelope: Envelope
         and envelope.role is Role.INITIATOR
         and not envelope.flags & FIRST
         and state.tombstones.get(endpoint.conversation) == endpoint.opener
-        and (envelope.writer == endpoint.opener or (endpoint.role, endpoint.conversation) not in state.named.living)
+        and (envelope.writer == endpoint.opener or not state.is_named(endpoint))
     )
 
 

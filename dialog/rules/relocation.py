@@ -298,7 +298,9 @@ def on_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope
         state.statistics.undeliverable += 1
         return
     key = envelope.role, envelope.conversation
-    if forget_first_of_home(state, envelope.conversation):  # it failed here before it moved on
+    if envelope.role is Role.TARGET and forget_first_of_home(
+        state, envelope.conversation
+    ):  # it failed here, then moved
         detail = detail._replace(awaits_home=True)
     if key not in state.moves.stubs and state.endpoint(*key) is None:
         state.named.end(key, How.MOVED, state.now_ms)

@@ -283,7 +283,7 @@ class SessionDialog:
 
     @property
     def unsettled(self) -> bool:
-        """Whether a call must wait for a transaction, to which it would be ahead otherwise."""
+        """Whether a call must wait for a transaction that it would overtake."""
         living = self.state in (DialogState.BEGINNING, DialogState.OPEN)
         return self.pending > 0 and living and self.waiting_end is None
 

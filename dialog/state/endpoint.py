@@ -52,9 +52,9 @@ def bytes_of(entries: Iterable[Entry]) -> int:
     return sum([len(entry[2]) for entry in entries if entry[2]])  # a list is faster than a generator here
 
 
-def system_bit(entry: Entry) -> int:
-    """Bit of a receive position that says that this DialogTimer or Error was consumed."""
-    return TOOK_TIMER if entry[1] == DIALOG_TIMER else TOOK_ERROR
+def system_bit(message_type: str) -> int:
+    """Bit of a receive position that says that the DialogTimer, or the Error, was consumed."""
+    return TOOK_TIMER if message_type == DIALOG_TIMER else TOOK_ERROR
 
 
 def timestamp_ms(stamp: Stamp) -> int:

@@ -9,8 +9,7 @@ from typing import Any, Final, NoReturn
 
 from konverse.dialog.state.endpoint import Endpoint, Entry, system_bit
 from konverse.schemas.errors import BadInput, InvalidState
-from konverse.schemas.system_messages import DIALOG_TIMER
-from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_ERROR, TOOK_SYSTEM, TOOK_TIMER
+from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM
 
 from .received import SYSTEM_SEQUENCE, Message, MessageContext
 
@@ -112,12 +111,12 @@ class ReceivedMessages:
             position = later.get(endpoint.index, endpoint.consumed << SYSTEM_BITS)
             waiting = list(endpoint.queue[(position >> SYSTEM_BITS) - endpoint.consumed :])
             numbered = list(enumerate(waiting, position >> SYSTEM_BITS))
-            urgent = [entry for entry in endpoint.urgent if not position & system_bit(entry)]
+            urgent = [entry for entry in endpoint.urgent if not position & system_bit(entry[1])]
             ready = [(SYSTEM_SEQUENCE, entry) for entry in urgent] + numbered
             for sequence, entry in ready[: None if count is None else count - len(messages)]:
                 offset, kind, body, stamp = entry
                 messages.append(Message(kind, body or b"", sequence, endpoint, offset, stamp, self._context))
-                position += 1 << SYSTEM_BITS if sequence >= 0 else system_bit(entry)
+                position += 1 << SYSTEM_BITS if sequence >= 0 else system_bit(kind)
                 later[endpoint.index] = position
         return messages
 
@@ -130,7 +129,7 @@ class ReceivedMessages:
             endpoint = message.dialog
             position = later.get(endpoint.index, endpoint.consumed << SYSTEM_BITS)
             if message.sequence == SYSTEM_SEQUENCE:
-                position |= TOOK_TIMER if message.type == DIALOG_TIMER else TOOK_ERROR
+                position |= system_bit(message.type)
             else:
                 position = (message.sequence + 1) << SYSTEM_BITS | position & TOOK_SYSTEM
             later[endpoint.index] = position
@@ -154,7 +153,7 @@ class ReceivedMessages:
                 urgent = overtook.get(endpoint, ())
                 took = min(left, len(entries) + len(urgent))
                 left -= took
-                bits = sum(map(system_bit, urgent[:took]))
+                bits = sum(system_bit(entry[1]) for entry in urgent[:took])
                 position = (endpoint.consumed + max(0, took - len(urgent))) << SYSTEM_BITS | bits
                 known = received.get(endpoint.index, 0)
                 received[endpoint.index] = max(position, known) | (position | known) & TOOK_SYSTEM

@@ -198,7 +198,7 @@ class Side:
     def receive(self, endpoint: Endpoint) -> list[str]:
         """A handler receives everything that waits, urgent messages first, and commits. Returns the message types."""
         taken = [entry[1] for entry in endpoint.urgent]
-        position = (endpoint.consumed + len(endpoint.queue)) << 2 | sum(map(system_bit, endpoint.urgent))
+        position = (endpoint.consumed + len(endpoint.queue)) << 2 | sum(map(system_bit, taken))
         taken += [entry[1] for entry in endpoint.queue]
         self.commit(receive_endpoints=[endpoint.index], receive_positions=[position])
         return taken

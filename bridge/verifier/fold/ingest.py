@@ -329,9 +329,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if envelope.flags & REFUSED and side.opener != detail.opener:
         return
     if envelope.kind is Kind.ERROR and envelope.sequence < 0 and detail.opener == envelope.writer:
-        if (
-            side.code == "SO" and side.numbering >= 0
-        ):  # a place that it left has lost data; its peer knows nothing of it
+        if side.code == "SO" and side.numbering >= 0:  # its peer knows nothing of it
             return
         state.await_home(side)
     elif role is Role.TARGET:

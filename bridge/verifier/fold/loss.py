@@ -120,6 +120,6 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
 
 def _expects_first(state: SecondState, side: Side, envelope: Envelope) -> bool:
     """Whether home's FIRST made the target, and the FIRST of the session that began the conversation did not come."""
-    own = envelope.writer == side.opener or side.key not in state.named.living
+    own = envelope.writer == side.opener or not state.is_named(side)
     made_by_home = side.key[0] == Role.TARGET and state.tombstones.get(side.key[1]) == side.opener
     return made_by_home and own and not envelope.flags & FIRST

@@ -211,7 +211,8 @@ def closed(state: SecondState, envelope: Envelope) -> str:
     if isinstance(detail, Closed):
         chain = state.moves.stubs.get(key, {})
         stub = chain.pop(detail.generation, None)
-        awaited = stub is not None and (state.heard_of_home(key[1]) or detail.awaits_home)
+        failed_here = stub is not None and key[0] == Role.TARGET and state.heard_of_home(key[1])
+        awaited = failed_here or detail.awaits_home
         if stub is not None and not chain and key not in state.living:
             state.named.end(key, MOVED, state.now_ms)
             if awaited and stub.previous is None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from konverse.dialog.state.relocations import Stub
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.wire.operations import Cleanup, Fail, Lost
-from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, BounceReason, Kind, Opened, Suffix, Timer
+from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, BounceReason, Closed, Kind, Opened, Suffix, Timer
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier
 from tests.kit.moving import World, living, move, relocate
 
@@ -386,3 +387,18 @@ def test_an_id_of_the_callers_choice_stays_one_when_its_home_moves_and_speaks_fi
     again = Scribe("another")
     world.target.take(again.first(world.target.address, conversation, block, flags=FIRST | NAMED), b"pay")
     assert world.target.state.live() == []
+
+
+def test_the_closed_of_an_initiator_leaves_what_is_expected_of_home_to_the_target(world: World) -> None:
+    """Both sides of a conversation may have begun in one partition."""
+    conversation = world.begin(messages=1)
+    world.target.commit(rare=(Cleanup(world.receiver(conversation).index),))
+    expected = dict(world.target.state.tombstones)
+    stub = Stub(world.second.address, None, None, opened=True)
+    world.target.state.moves.leave((Role.INITIATOR, conversation), 0, stub)
+    header = Scribe("a place").write(
+        Kind.CLOSED, world.target.address, conversation, role=Role.INITIATOR, suffix=Suffix(detail=Closed(0))
+    )
+    world.target.take(header)
+    assert world.target.state.moves.stubs == {}
+    assert world.target.state.tombstones == expected == {conversation: conversation}
