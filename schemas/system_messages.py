@@ -112,6 +112,12 @@ NO_PEER_BODY: Final = error_body(
 Among the original's codes -8462 says this, and that the messages may be sent again on a new conversation; -8470 would
 say that a service was dropped (service-broker.md 4).
 """
+BEGUN_TWICE_BODY: Final = error_body(
+    -8462,
+    "The conversation was begun once more on the new queue of its service while ALTER SERVICE moved it there, so it "
+    f"exists twice and cannot go on. {ANOTHER_ID}.",
+)
+"""The Error of both sides of a conversation that arrives where its id was begun anew (protocol.md M290)."""
 LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME with which it was begun.")
 """The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
 

@@ -352,6 +352,8 @@ class Sender:
             if self._producer.closed:
                 return
         self._leaves, answered = True, True
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + limit_s
         try:
             if self.session.lanes and self.session.over is None:
                 self._wait_until(lambda: self.session.idle or bool(self._in_vain()), None, timeout_s, None)
@@ -368,6 +370,9 @@ class Sender:
                 what = f"the closing of session {self.session.writer.hex()}"
                 self._wait_until(self._said_goodbye, what, timeout_s, None)
                 answered = self._destinations.refresh(unverified)
+                while not answered and time.monotonic() < deadline:  # Kafka may just have come back
+                    time.sleep(POLL_S)
+                    answered = self._destinations.refresh(unverified)
                 self._destinations.check_untold(unverified)
         except OutcomeUnknown:
             raise self._given_up() from None
@@ -375,7 +380,7 @@ class Sender:
             self._producer.stop()
             self._renewal.close()
         if not answered:
-            raise not_verified(ANSWER_S, self._producer.last_failure, self._token(None))
+            raise not_verified(limit_s, self._producer.last_failure, self._token(None))
 
     def _said_goodbye(self) -> bool:
         """Whether everything is delivered, except CLOSE_WRITER records to dropped queues, which do not matter."""

@@ -49,10 +49,10 @@ class GroupLocks:
         return members
 
     def free(self, endpoint: Endpoint) -> None:
-        """Unlock a group and make it ready, unless it leaves the partition or an order waits for it."""
-        if self._state.moves.leaving and self.leaving.keeps(endpoint):
-            return
+        """Unlock a group and make it ready, unless an order waits for it or it leaves the partition."""
         if self.orders and self.orders.keeps(endpoint):
+            return
+        if self._state.moves.leaving and self.leaving.keeps(endpoint):
             return
         table, ready = self._state.table, self._state.ready
         for member in endpoint.members if endpoint.group is not None else (endpoint,):

@@ -22,7 +22,7 @@ from konverse.dialog.state.endpoint import (
     bytes_of,
     far_lane,
 )
-from konverse.dialog.state.named import How
+from konverse.dialog.state.named import How, Over
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival, Stub, tell_closed
@@ -31,10 +31,12 @@ from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
+from konverse.schemas.system_messages import BEGUN_TWICE_BODY, ERROR
 from konverse.schemas.wire.envelope import decode, encode_suffix
 from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
 from konverse.schemas.wire.records import (
+    NAMED,
     NO_SEQUENCE,
     BounceReason,
     Closed,
@@ -46,10 +48,10 @@ from konverse.schemas.wire.records import (
     Suffix,
 )
 
-from .endings import answer_end, forget_first_of_home, refuse_first_of_home
+from .endings import answer_end, forget_first_of_home, peer_ends, refuse_first_of_home
 from .groups import set_level
 from .half_close import answer_fin
-from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, other, refuse_begin
+from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, other, refuse_begin, refuse_over, say_no_peer
 
 INSTALL_PIECES_MAX: Final = INSTALL_BYTES_MAX // BODY_BYTES_MAX
 
@@ -177,10 +179,22 @@ def on_install(state: Partition, offset: int, _header: bytes, envelope: Envelope
     if code in (State.STARTED_INBOUND, State.CLOSED):  # no endpoint stays in these states
         state.statistics.malformed += 1
         return
-    if state.endpoint(envelope.role, envelope.conversation) is not None:
-        state.statistics.undeliverable += 1
+    living = state.endpoint(envelope.role, envelope.conversation)
+    if living is not None:
+        _fail_both(state, offset, living, moved)
         return
     _install(state, offset, envelope, moved, code)
+
+
+def _fail_both(state: Partition, offset: int, living: Endpoint, moved: Moved) -> None:
+    """Fail a side that arrives and the one that was begun here under its id meanwhile, and tell their peers (M290)."""
+    role, conversation = living.role, living.conversation
+    state.statistics.discarded += len(moved.waiting)
+    for peer in dict.fromkeys((moved.peer, living.stream.address)):
+        say_no_peer(state, peer, role, conversation, BEGUN_TWICE_BODY)
+    closed = Closed(moved.generation - 1, awaits_home=role is Role.TARGET)
+    tell_closed(state.stream_to(moved.previous), role, conversation, closed)
+    peer_ends(state, living, (offset, ERROR, BEGUN_TWICE_BODY, state.now_ms), failed=True)
 
 
 def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, code: State) -> None:
@@ -273,6 +287,8 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
     kind, detail = envelope.kind, envelope.suffix.detail
     if kind is Kind.FIN:
         answer_fin(state, envelope, ())
+    elif kind is Kind.BEGIN and envelope.flags & NAMED:
+        refuse_over(state, envelope, Over(How.MOVED, state.now_ms))
     elif kind is Kind.BEGIN:
         refuse_begin(state, envelope)
     elif kind is Kind.MESSAGE and role is Role.TARGET:

@@ -112,7 +112,7 @@ def answer_no_peer(state: Partition, envelope: Envelope) -> None:
     if to is None:
         state.statistics.undeliverable += 1
         return
-    _say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
+    say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
 
 
 def follows_missed_replies(endpoint: Endpoint, envelope: Envelope) -> bool:
@@ -128,7 +128,7 @@ def answer_cleaned(state: Partition, conversation: bytes) -> bool:
     """Tell an initiator, once, that its target was ended WITH CLEANUP (behaviour 121)."""
     cleaned = state.cleaned.pop(conversation, None)
     if cleaned is not None:
-        _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
+        say_no_peer(state, cleaned.home, Role.TARGET, conversation)
     return cleaned is not None
 
 
@@ -140,10 +140,10 @@ def answer_lost(state: Partition, envelope: Envelope) -> None:
     home = home_of(envelope, state)
     if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
         body = lost_body(state.lost_from, state.lost_to)
-        _say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
+        say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
 
 
-def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
+def say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
     """Send NO_PEER: the side `role` of the conversation has no endpoint here."""
     stream = state.stream_to(to)
     prefix = stream.head(Kind.NO_PEER, role) + conversation

@@ -122,9 +122,9 @@ class Scribe:
         """A message of a conversation, without a sequence number unless `changes` has one."""
         return self.write(Kind.MESSAGE, to, conversation, **{"suffix": Suffix(message_type), **changes})
 
-    def begin(self, conversation: bytes, begin: Begin) -> bytes:
+    def begin(self, conversation: bytes, begin: Begin, **changes: Any) -> bytes:
         """BEGIN to the home that the block names."""
-        return self.write(Kind.BEGIN, begin.home, conversation, suffix=Suffix(begin=begin))
+        return self.write(Kind.BEGIN, begin.home, conversation, suffix=Suffix(begin=begin), **changes)
 
     def end(self, to: Address, conversation: bytes, detail: End, kind: Kind = Kind.END, **changes: Any) -> bytes:
         """END (or ERROR), as the owner of the other side sends it."""

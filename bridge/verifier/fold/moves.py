@@ -12,13 +12,13 @@ from konverse.bridge.verifier.records import ForwardedRecord, Key, LogRecord
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
-from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG
+from konverse.schemas.system_messages import BEGUN_TWICE_BODY, DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.moved import Moved, MovedMessage, decode_moved
 from konverse.schemas.wire.operations import Relocate
-from konverse.schemas.wire.records import BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
+from konverse.schemas.wire.records import NAMED, BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
 
-from .answers import answer_end, bounce, refuse_begin, stray
+from .answers import answer_end, bounce, refuse_begin, refuse_over, stray
 from .ended import MOVED
 from .endings import told_of_cleanup, told_of_loss
 from .half_close import say_finished
@@ -134,12 +134,30 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         return "control"
     key = (int(envelope.role), envelope.conversation)
     if key in state.living:
-        state.problem(f"I9: {key[1].hex()} moves to a partition where it already lives")
+        _meet(state, state.living[key], moved, record)
         return "control"
     side = _arrive(state, key, moved, record)
     state.tally["moved back"] += key in state.moves.stubs
     state.moves.arrived.setdefault((key, moved.generation), []).append(_unpack(state, moved, side))
     return "control"
+
+
+def _meet(state: SecondState, side: Side, moved: Moved, record: LogRecord) -> None:
+    """A side arrives where its id was begun anew: both fail. Only an id of the caller's choice is begun twice."""
+    key, body = side.key, state.brief(BEGUN_TWICE_BODY)
+    if not state.is_named(side):
+        state.problem(f"I9: {key[1].hex()} moves to a partition where it already lives")
+    state.given_up.add(key[1])
+    for peer in dict.fromkeys((moved.peer, side.peer_at)):
+        state.stage(peer, Output(state.order, Kind.NO_PEER, *key, -1, ERROR, body, None))
+    state.say_closed(key, moved.previous, Closed(moved.generation - 1, None, key[0] == Role.TARGET))
+    if side.peer_ended or side.peer_failed:
+        return
+    side.peer_failed = True
+    if side.ended:
+        state.bury(side)
+    else:
+        side.error = AcceptedRecord(record.offset, ERROR, body, b"", -1, Kind.ERROR, state.now_ms)
 
 
 def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Side:
@@ -304,6 +322,9 @@ def _nobody(state: SecondState, envelope: Envelope, record: ForwardedRecord) -> 
     if kind is Kind.FIN:
         state.tally["FIN after a move"] += 1
         say_finished(state, envelope, ())
+    elif kind is Kind.BEGIN and envelope.flags & NAMED:
+        state.named.refused.add(envelope.conversation)
+        refuse_over(state, envelope)
     elif kind is Kind.BEGIN:
         refuse_begin(state, envelope)
     elif isinstance(detail, End) and to_target:

@@ -20,7 +20,8 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.received import GroupPlace
 from konverse.schemas.errors import InvalidGroup, InvalidState, QueueFull
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.operations import Move, MoveAway, Relocate, Suspend
+from konverse.schemas.wire.journal import CommitOperations
+from konverse.schemas.wire.operations import Move, MoveAway, Relocate, Resume, Suspend
 from tests.kit.builders import GROUP, Scribe, address_of, anything, conversations, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
@@ -87,6 +88,38 @@ def test_a_conversation_that_moves_to_a_remote_group_is_received_with_it_behavio
     assert there.members == [living(world.second, Role.TARGET, mate.conversation), there]
     assert bodies(there) == [b"1", b"later", b"last"]
     assert (world.target.state.groups, world.target.state.moves.leaving) == ({}, {})
+
+
+def test_an_order_that_waits_for_a_handler_comes_before_the_group_leaves(world: World) -> None:
+    """The handler that an operator's SUSPEND waits for moves the conversation to a group elsewhere."""
+    one = world.receiver(world.begin("one", messages=2))
+    staging = staging_of(world)
+    transaction = taken(staging)
+    transaction.receive(1)
+    transaction.move(one, UUID(bytes=GROUP))
+    orders = staging.locks.orders
+    orders.add(one, Suspend(one.index, "maintenance", ordered=True))
+    staging.finish(transaction)
+    commit(staging, world.target)
+    assert orders.due
+    assert staging.take() is None
+    operations = CommitOperations()
+    orders.fill(operations)
+    world.target.commit(rare=operations.rare)
+    orders.release()
+    assert (one.suspended, one.held) == (True, True)
+    assert commit(staging, world.target).rare == [], "a suspended conversation stays (M192)"
+    resume = Resume(one.index)
+    orders.add(one, resume)
+    operations = CommitOperations()
+    orders.fill(operations)
+    assert operations.rare == [resume]
+    world.target.commit(rare=operations.rare)
+    orders.release()
+    assert staging.take() is None
+    commit(staging, world.target)
+    world.settle()
+    assert living(world.second, Role.TARGET, one.conversation).group_id == GROUP
 
 
 def test_a_conversation_leaves_its_group_and_the_others_stay(world: World) -> None:

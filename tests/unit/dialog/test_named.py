@@ -304,6 +304,19 @@ def test_an_id_that_ended_after_a_move_cannot_begin_again_at_its_first_place(rol
     assert [one.body for one in world.home.state.mailbox.entries.values()] == [b"late"]
 
 
+@pytest.mark.parametrize(("flags", "kind"), [(NAMED, Kind.ERROR), (0, Kind.END)])
+def test_a_begin_that_follows_a_side_which_is_over_is_refused_as_at_home(flags: int, kind: Kind) -> None:
+    """The side is over at its last place, and its first place does not know so yet."""
+    world = World()
+    begin(world, flags=flags)
+    moved = move(world, world.home, world.initiator(ORDER), world.second)
+    world.second.state.forget(moved)
+    begin(world, "late", flags)
+    world.home.deliver(world.second)
+    (sent,) = world.second.outputs(world.target.address)
+    assert (sent.kind, sent.envelope.flags) == (kind, REFUSED | flags)
+
+
 # ------------------------------------------------------------------------------------------------- state and its bounds
 
 
