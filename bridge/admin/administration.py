@@ -7,20 +7,21 @@ from dataclasses import replace
 from datetime import timedelta
 from random import randrange
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from konverse.bridge.catalog.judge import rule_of
 from konverse.bridge.catalog.objects import SYSTEM_TYPES
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import NAME
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.runtime.arguments import checked
+from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.validation.rules import SchemaRule
 from konverse.bridge.validation.validator import EncodedRule
 from konverse.routing.routes.decision import RouteDecision, RouteQuestion
 from konverse.schemas.catalog.objects import (
     KEEP_FOR_EVER,
     Contract,
+    DatabaseBroker,
     MessageType,
     Queue,
     SentByClause,
@@ -44,8 +45,10 @@ from konverse.schemas.errors import (
 from konverse.schemas.identifiers import check_name, data_topic
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
+from konverse.schemas.wire.instruction import Action
 
 from .ddl import Ddl, Use
+from .instructions import COMMIT_WAIT_S, Instructions
 from .queue_removal import QueueRemoval
 from .routing_tables import Destination, RoutingTableChanges, entries_of, target_of
 
@@ -72,6 +75,7 @@ class Administration:
         self._kafka = connection.kafka
         self._prepare_ids = prepare_ids
         self._ddl = Ddl(connection)
+        self._instructions = Instructions(connection)
         self._removal = QueueRemoval(connection)
         self._tables = RoutingTableChanges(connection)
 
@@ -411,6 +415,59 @@ class Administration:
         """DROP BROKER PRIORITY. Existing endpoints keep their level (behaviour 216). Raises PriorityNotFound."""
         self._ddl.drop(BrokerPriority, name)
 
+    # ------------------------------------------------------------------------------------------------------- database
+
+    @checked
+    def alter_database(
+        self,
+        *,
+        new_broker: bool = False,
+        broker_id: UUID | str | None = None,
+        enabled: bool | None = None,
+        timeout: Seconds = COMMIT_WAIT_S,
+    ) -> DatabaseBroker:
+        """ALTER DATABASE: gives this database another broker id, or enables or disables its broker.
+
+        `new_broker` (NEW_BROKER) draws an id and enables the broker. It then removes all conversations of the database
+        without notifying their peers: those get Error -8462 with their next message (behaviour 222). Routes that name
+        the old id lead nowhere. Returns when the owners of all partitions have committed the removal.
+        `broker_id` sets the id by which partners know a database that was moved here. `enabled=False`
+        (DISABLE_BROKER): no dialog begins in the database or with its services (behaviour 176); its other dialogs
+        go on. Raises AlreadyExists (9772, behaviour 223) when an enabled database of this instance has the id,
+        InvalidSettings for an id that is none, NothingChanged, and OutcomeUnknown when some conversations are still
+        there after `timeout` seconds: the id is new then, and the command stays valid for ten minutes.
+        """
+        if not new_broker and broker_id is None and enabled is None:
+            raise NothingChanged("ALTER DATABASE names nothing to alter: give new_broker, broker_id or enabled")
+        if new_broker and broker_id is not None:
+            raise InvalidSettings("new_broker draws the id of the database: leave out broker_id, or new_broker")
+        wanted = str(uuid4()) if new_broker else None if broker_id is None else _id_in(broker_id)
+
+        def altered() -> DatabaseBroker:
+            known = self._catalog.broker_of(self._database)
+            value = replace(known, broker_id=wanted or known.broker_id)
+            value = replace(value, enabled=(new_broker or known.enabled) if enabled is None else enabled)
+            self._check_broker(value)
+            return value
+
+        self._check_open()
+        self._catalog.change(self._database, altered, DatabaseBroker)
+        if new_broker:
+            self._instructions.sweep(Action.CLEANUP, None, lambda _: True, timeout)
+        return self._catalog.broker_of(self._database)
+
+    def _check_broker(self, value: DatabaseBroker) -> None:
+        """Raise AlreadyExists (9772) when an enabled broker of another database has this id."""
+        for name in self._catalog.databases() if value.enabled else ():
+            other = self._catalog.broker_of(name)
+            if name != value.name and other.enabled and other.broker_id == value.broker_id:
+                raise AlreadyExists(
+                    f"the broker of database {value.name!r} cannot be enabled: the enabled broker of database {name!r} "
+                    f"has the same id {value.broker_id}. Give one of them another id with "
+                    "broker.admin.alter_database(new_broker=True)",
+                    9772,
+                )
+
     # --------------------------------------------------------------------------------------------------------- routes
 
     @checked
@@ -603,6 +660,14 @@ def _check_supported(name: str, *, retention: bool, poison_message_handling: boo
             f"queue {name!r}: POISON_MESSAGE_HANDLING OFF is not supported yet; a conversation that fails five times "
             "is suspended, and the other conversations of its queue continue"
         )
+
+
+def _id_in(given: UUID | str) -> str:
+    """A broker id in its usual form."""
+    try:
+        return str(UUID(str(given)))
+    except ValueError:
+        raise InvalidSettings(f"the broker id {given!r} is not a UUID, such as {uuid4()}") from None
 
 
 def _with(

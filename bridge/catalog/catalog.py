@@ -22,6 +22,7 @@ from konverse.schemas.catalog.objects import (
     CatalogObject,
     Change,
     Contract,
+    DatabaseBroker,
     MessageType,
     Queue,
     Service,
@@ -51,6 +52,7 @@ FIRST_USER_ID: Final = 65_536
 """Smaller numbers belong to the objects that every database starts with."""
 
 _TABLE: Final = kind_of(RoutingTable)
+_ROUTED: Final = Service | Queue | Route | DatabaseBroker
 
 _BORN_IDS: Final[dict[tuple[str, str], int]] = {
     ("message type", ERROR): 1,
@@ -81,7 +83,7 @@ class Catalog:
         """Database and service -> offset of the change that put the service on its queue."""
         self._position = 0
         self.routed_version = 0
-        """Rises with each change of a service, queue or route, in any database: they decide where conversations go."""
+        """Rises with each change of a database, service, queue or route: they decide where conversations go."""
         self._keeper: threading.Thread | None = None
         self._closing = False
         self._wake = threading.Event()
@@ -186,8 +188,13 @@ class Catalog:
         return self.broker_id_of(self.database)
 
     def broker_id_of(self, database: str) -> UUID:
-        """The id of a database of this instance. The database need not exist."""
-        return broker_id(self._topic_id(), database)
+        """The id of a database of this instance, as far as known here. The database need not exist."""
+        return UUID(self.broker_of(database).broker_id)
+
+    def broker_of(self, database: str) -> DatabaseBroker:
+        """The broker of a database, as far as known here: as the catalog holds it, or with the id that it will get."""
+        known = self._known(DatabaseBroker, database, database)
+        return known or DatabaseBroker(database, str(broker_id(self._topic_id(), database)))
 
     def get_in(self, database: str, kind: type[Object], name: str) -> Object:
         """The object of that name in a database of this instance. Raises as `get`."""
@@ -212,7 +219,11 @@ class Catalog:
     def known_databases(self) -> list[str]:
         """Names of the databases that have objects of their own, as far as known here, sorted; Kafka is not asked."""
         with self._lock:
-            return sorted(name for name, objects in self._objects.items() if name and objects)
+            return sorted(
+                name
+                for name, objects in self._objects.items()
+                if name and any(not isinstance(one, DatabaseBroker) for one in objects.values())
+            )
 
     def queues_of(
         self, from_service: str, to_service: str, contract: str, database: str | None = None
@@ -306,12 +317,25 @@ class Catalog:
         with self._journal:
             while True:
                 self.refresh()
-                change = Change(self._position, self.database, kind_of(kind), name, decide())
+                value = decide()
+                if self._gave_id(kind):
+                    continue  # another change may have come first
+                change = Change(self._position, self.database, kind_of(kind), name, value)
                 what = f"the change of {change.kind} {name!r}"
                 if self._log.append(encode_change(change), what) == change.expected_offset:
                     self.refresh()
                     break
                 self._log.check_readable(what)
+
+    def _gave_id(self, kind: type[object]) -> bool:
+        """Write the id of this database in front of its first object. Returns whether it did.
+
+        Until then the id is derived from the id of the catalog's topic, which a copy of the topic does not have.
+        """
+        if kind is DatabaseBroker or self._known(DatabaseBroker, self.database) is not None:
+            return False
+        self.change(self.database, lambda: self.broker_of(self.database), DatabaseBroker)
+        return True
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -351,7 +375,7 @@ class Catalog:
             objects[key] = value
         self._allowed = set()
         self._ways = {}
-        if isinstance(value if value is not None else known, Service | Queue | Route) or key in BORN_WITH:
+        if isinstance(value if value is not None else known, _ROUTED) or key in BORN_WITH:
             self.routed_version += 1
 
     def _value(self, known: CatalogObject | None, change: Change) -> CatalogObject | None:

@@ -160,10 +160,11 @@ class Network:
         return RoutingInstance(
             BrokerDatabase(
                 name,
-                catalog.broker_id_of(name),
+                UUID(broker.broker_id),
                 frozenset(service.name for service in catalog.known_in(name, Service)),
+                broker.enabled,
             )
-            for name in sorted(names)
+            for name, broker in ((name, catalog.broker_of(name)) for name in sorted(names))
         )
 
     def _tables(self) -> dict[str, RouteTable]:

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from reprlib import Repr
 from typing import Final
 
-from konverse.schemas.catalog.objects import CatalogObject, Contract, MessageType, Queue, SentBy, Service, Validation
+from konverse.schemas.catalog.objects import (
+    CatalogObject,
+    Contract,
+    DatabaseBroker,
+    MessageType,
+    Queue,
+    SentBy,
+    Service,
+    Validation,
+)
 from konverse.schemas.catalog.priorities import BrokerPriority
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, LOCAL, Route
 from konverse.schemas.catalog.routing_tables import RoutingTable
@@ -47,6 +56,7 @@ _KINDS: Final[dict[type[object], str]] = {
     Route: "route",
     BrokerPriority: "broker priority",
     RoutingTable: "routing table",
+    DatabaseBroker: "database",
 }
 
 _DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {

@@ -34,7 +34,8 @@ _DESCRIPTIONS: Final = {"A": "AVRO", "E": "EMPTY", "J": "JSON_SCHEMA", "N": "NON
 def databases(catalog: Catalog) -> list[DatabaseRow]:
     """`sys.databases`."""
     names = sorted({catalog.database, *catalog.databases()})
-    return [DatabaseRow(name, str(catalog.broker_id_of(name))) for name in names]
+    brokers = map(catalog.broker_of, names)
+    return [DatabaseRow(one.name, one.broker_id, is_broker_enabled=one.enabled) for one in brokers]
 
 
 def services(catalog: Catalog) -> list[ServiceRow]:

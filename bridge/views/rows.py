@@ -90,7 +90,8 @@ class DatabaseRow(NamedTuple):
 
     name: str
     service_broker_guid: str
-    """The broker id. It is derived from the database's name and the id of the instance's catalog topic."""
+    """The broker id."""
+    is_broker_enabled: bool
 
 
 class ServiceRow(NamedTuple):

@@ -1,4 +1,4 @@
-"""Message types, contracts, queues and services, and the catalog record that changes an object (protocol.md 2.1).
+"""The objects of a database, and the catalog record that creates, changes or drops one (protocol.md 2.1).
 
 The fold of a partition never reads the catalog; sessions, readers, owners and administrators do.
 """
@@ -197,7 +197,29 @@ class Service:
         return replace(self, queue=queue, queues_before=(*before, self.queue))
 
 
-CatalogObject = MessageType | XmlSchemaCollection | Contract | Queue | Service | Route | BrokerPriority | RoutingTable
+@dataclass(frozen=True, slots=True)
+class DatabaseBroker:
+    """What the catalog holds about a database itself: its id, and whether its broker is enabled."""
+
+    name: str
+    """The database."""
+    broker_id: str
+    """`service_broker_guid`, in the usual form of a UUID: routes and dialogs name the database by it."""
+    enabled: bool = True
+    """`is_broker_enabled`: whether dialogs may begin in the database and with its services (behaviour 176)."""
+
+
+CatalogObject = (
+    DatabaseBroker
+    | MessageType
+    | XmlSchemaCollection
+    | Contract
+    | Queue
+    | Service
+    | Route
+    | BrokerPriority
+    | RoutingTable
+)
 Written = CatalogObject | TableChange
 """Content of a catalog record: the whole object; for a routing table, which may be large, only the change."""
 
@@ -285,5 +307,6 @@ _MADE_OF: Final[dict[str, Callable[[dict[str, Any]], Written]]] = {
     ),
     "konverse.Route": lambda fields: Route(**fields),
     "konverse.BrokerPriority": lambda fields: BrokerPriority(**fields),
+    "konverse.DatabaseBroker": lambda fields: DatabaseBroker(**fields),
     "konverse.TableChange": change_of_avro,
 }

@@ -1,4 +1,4 @@
-"""Behaviours 16, 20, 42, 134, 156 to 159, 163, 165 to 170: routes choose among the databases of one instance."""
+"""Databases of one instance, and routes among them: 16, 20, 42, 134, 156 to 159, 163, 165 to 170, 176, 222 and 223."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL
-from konverse.schemas.errors import ServiceNotFound
+from konverse.schemas.errors import AlreadyExists, ServiceNotFound
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.kit.databases import COPIES, Instance, several_databases
 from tests.kit.servers import Servers
@@ -179,3 +179,63 @@ def test_042_both_sides_name_the_database_of_the_other(instance: Instance) -> No
             assert [row.is_initiator for row in rows] == [role]
             assert [row.far_broker_instance for row in rows] == [str(instance.id_of(database))]
     assert [row for row in instance["west"].views.transmission_queue() if row.conversation_handle == dialog.id] == []
+
+
+def test_176_a_database_whose_broker_is_disabled_gets_no_dialogs_until_it_is_enabled(instance: Instance) -> None:
+    instance["east"].admin.alter_database(enabled=False)
+    instance.sales.catalog.refresh()
+    assert instance.spread() == Counter(west=60)
+    with pytest.raises(ServiceNotFound, match="the broker of its database is disabled"):
+        begin(instance.sales, broker_instance=instance.id_of("east"))
+    instance["west"].admin.alter_database(enabled=False)
+    instance.sales.catalog.refresh()
+    with pytest.raises(ServiceNotFound, match="the broker of its database is disabled"):
+        begin(instance.sales)
+    shown = {row.name: row.is_broker_enabled for row in instance.sales.views.databases()}
+    assert shown == {"sales": True, "east": False, "west": False}
+    instance["west"].admin.alter_database(enabled=True)
+    instance.sales.catalog.refresh()
+    assert instance.spread() == Counter(west=60)
+
+
+def test_222_a_new_broker_has_another_id_and_no_conversations_and_their_peers_get_error_8462(
+    instance: Instance,
+) -> None:
+    west, old = instance["west"], instance.id_of("west")
+    instance.route_to("west", "West")
+    one, another = begin(instance.sales), begin(instance.sales)
+    for dialog in (one, another):
+        dialog.send(ORDER, b"unread")
+    instance.sales.flush()
+    with west.reader("Orders") as reader, pumped(reader):
+        until(lambda: living(reader) == 2, "both have arrived")
+        made = west.admin.alter_database(new_broker=True, timeout=30)
+        assert living(reader) == 0, "and nobody was told"
+        assert [row.state for row in instance.sales.views.conversation_endpoints()] == ["SO", "SO"]
+        one.send(ORDER, b"after")
+        instance.sales.flush()
+        (error,) = receive(instance.sales, "Shop", 1)
+    assert (error.type, read_error(error.body)[0], error.dialog.id) == (ERROR, -8462, one.id)
+    assert made.broker_id == str(instance.id_of("west")) != str(old)
+    instance.sales.catalog.refresh()
+    with pytest.raises(ServiceNotFound, match="no database of this instance has that broker id"):
+        begin(instance.sales)
+    instance.sales.admin.alter_route("West", broker_instance=made.broker_id)
+    assert instance.spread() == Counter(west=60)
+
+
+def test_223_of_two_databases_with_one_id_only_one_can_be_enabled(instance: Instance) -> None:
+    east, west = instance["east"], instance["west"]
+    with pytest.raises(AlreadyExists, match="enabled broker of database 'east' has the same id") as refused:
+        west.admin.alter_database(broker_id=instance.id_of("east"))
+    assert refused.value.number == 9772
+    west.admin.alter_database(broker_id=instance.id_of("east"), enabled=False)
+    with pytest.raises(AlreadyExists) as refused:
+        west.admin.alter_database(enabled=True)
+    assert refused.value.number == 9772
+    instance.sales.catalog.refresh()
+    assert instance.spread(broker_instance=instance.id_of("east")) == Counter(east=60)
+    east.admin.alter_database(new_broker=True)
+    west.admin.alter_database(enabled=True)
+    instance.sales.catalog.refresh()
+    assert instance.spread(broker_instance=instance.id_of("west")) == Counter(west=60)

@@ -16,12 +16,12 @@ from konverse.bridge.cli.main import app
 from konverse.bridge.cli.verify import COUNTED
 from konverse.bridge.client.outcomes import queue_at
 from konverse.dialog.transaction.transaction import Transaction
-from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import DialogNotFound, QueueNotFound
+from konverse.schemas.catalog.objects import DatabaseBroker, Queue
+from konverse.schemas.errors import DialogNotFound, InvalidSettings, NothingChanged, QueueNotFound
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.spark.write.settings import parse_writer
 from konverse.spark.write.sink import plan_of
-from tests.kit.databases import COPIES, Instance, several_databases
+from tests.kit.databases import COPIES, Instance, create_ordering, several_databases
 from tests.kit.oracle import verify
 from tests.kit.pools import STREAM_END, STREAMING, Taker, pool_of
 from tests.kit.readme import whole_page
@@ -34,6 +34,7 @@ from tests.kit.shop import (
     RECEIPT,
     SHOP_SERVICE,
     begin,
+    connected,
     drain,
     handle,
     pumped,
@@ -248,3 +249,37 @@ def test_all_databases_are_verified_together(
     assert all(name in result.stdout for name in COUNTED)
     refused = CliRunner().invoke(app, ["verify", "Shop", "--all-databases", *options])
     assert (refused.exit_code, "name none" in refused.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("clauses", "error", "words"),
+    [
+        ({}, NothingChanged, "names nothing to alter"),
+        ({"broker_id": "west"}, InvalidSettings, "'west' is not a UUID"),
+        ({"broker_id": ""}, InvalidSettings, "'' is not a UUID"),
+        ({"new_broker": True, "broker_id": uuid.uuid4()}, InvalidSettings, "leave out broker_id, or new_broker"),
+    ],
+)
+def test_clauses_of_alter_database_that_are_refused(
+    instance: Instance, clauses: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    before = instance.id_of("west")
+    with pytest.raises(error, match=words):
+        instance["west"].admin.alter_database(**clauses)
+    assert instance.id_of("west") == before
+
+
+def test_the_id_of_a_database_is_in_its_catalog_from_its_first_object_on(instance: Instance, servers: Servers) -> None:
+    """A program that moved here from elsewhere keeps the id that its partners' routes name."""
+    known, name = uuid.uuid4(), instance.sales.settings.instance
+    with connected(servers.bootstrap, "north", instance=name) as north:
+        assert north.catalog.get_known(DatabaseBroker, "north") is None
+        derived = north.catalog.broker_id
+        create_ordering(north)
+        assert north.catalog.get_known(DatabaseBroker, "north") == DatabaseBroker("north", str(derived))
+        assert north.admin.alter_database(broker_id=str(known).upper()).broker_id == str(known)
+        north.admin.create_queue("Orders", partitions=1)
+        north.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+        instance.sales.catalog.refresh()
+        dialog = begin(instance.sales, broker_instance=known)
+        assert instance.place_of(dialog) == "north"
