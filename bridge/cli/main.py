@@ -18,6 +18,7 @@ from konverse.bridge.runtime.exit_codes import BUG, exit_code
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
 from .accept_loss import accept_loss
+from .acl import acl
 from .conversations import conversations
 from .explain import explain
 from .operate import end, error_broker_conversations, resume, skip, suspend, suspended
@@ -125,6 +126,7 @@ app.command("resume")(resume)
 app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)
 app.command("accept-loss")(accept_loss)
+app.command("acl")(acl)
 app.command("end")(end)
 app.command("transmit")(transmit)
 router.command("explain")(explain)

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 import pytest
 from confluent_kafka.admin import AclOperation
 
+from konverse.bridge.admin.rights import GROUP, TOPIC, Right
 from tests.architecture.tree import ROOT
 from tests.kit import rights
-from tests.kit.guarded import GROUP, TOPIC, Right, in_words
+from tests.kit.guarded import in_words
 from tests.kit.rights import LOST, NEW, NORTH, ORDERS, SHOP, TRANSMISSION, logs
 
 HEAD: Final = "| Principal | Resource | Operation |"
@@ -141,7 +142,7 @@ def _direct(kind: Kind, resource: str, operations: tuple[AclOperation, ...]) -> 
         (names,) = [what(kind) for start, what in RESOURCES.items() if re.match(re.escape(start), resource)][:1]
     is_group = resource.startswith("group")
     for name in names:
-        yield from ((GROUP if is_group else TOPIC, name, operation) for operation in operations)
+        yield from (Right(GROUP if is_group else TOPIC, name, operation) for operation in operations)
 
 
 def _konverse(name: str, kind: Kind) -> str:

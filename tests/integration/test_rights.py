@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from konverse.bridge.admin.rights import TOPIC, Right
 from konverse.bridge.broker import Broker
 from konverse.bridge.owner.snapshots import Truncation
 from konverse.dialog.owner.events import Truncate
@@ -24,7 +25,7 @@ from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown,
 from konverse.schemas.system_messages import ERROR
 from konverse.schemas.wire import token
 from konverse.schemas.wire.token import Sent, Token
-from tests.kit.guarded import SHORT_S, TOPIC, Guarded, Right, guarded_stack, in_words
+from tests.kit.guarded import SHORT_S, Guarded, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
 from tests.kit.rights import (
@@ -174,9 +175,9 @@ ACCEPTOR: Final = "acceptor"
 
 NOT_FOR_LOSS: Final[set[Right]] = {
     *(right for right in OF_LOSS if right[1].startswith(LOST) and right[2] is SETTINGS),
-    (TOPIC, INSTRUCTIONS, READ),
-    (TOPIC, SHOP, WRITE),
-    (TOPIC, f"{LOST}.queue.snapshot", READ),
+    Right(TOPIC, INSTRUCTIONS, READ),
+    Right(TOPIC, SHOP, WRITE),
+    Right(TOPIC, f"{LOST}.queue.snapshot", READ),
 }
 """Rights of a reader of the queue, without which the loss of the test is accepted all the same: no snapshot exists."""
 
@@ -318,7 +319,7 @@ def test_for_each_right_missing_for_accept_loss_an_error_or_a_log_line_names_the
             said = f"{type(error).__name__}: {error}"
         finally:
             guarded.grant(ACCEPTOR, OF_LOSS)
-    named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))  # as in the test of all kinds of process
+    named = (in_words(right), in_words(right._replace(operation=DESCRIBE)))  # as in the test of all kinds of process
     assert any(f"rant {words} to User:{ACCEPTOR}" in f"{said} {caplog.text}" for words in named), (said, caplog.text)
 
 
@@ -343,12 +344,12 @@ def test_a_sender_takes_a_new_id_with_the_rights_that_the_operating_page_names(
 def test_for_each_log_that_a_sender_with_a_new_id_may_not_read_flush_names_the_right_to_grant(
     owned: Guarded, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    right = (TOPIC, topic, READ)
+    right = Right(TOPIC, topic, READ)
     owned.grant("renewing", RENEWS)
     owned.revoke("renewing", right)
     with pytest.raises(OutcomeUnknown) as unknown:
         _renew(owned, "renewing")
-    named = (in_words(right), in_words((TOPIC, topic, DESCRIBE)))  # as in the test of all kinds of process
+    named = (in_words(right), in_words(Right(TOPIC, topic, DESCRIBE)))  # as in the test of all kinds of process
     assert any(f"rant {words} to User:renewing" in str(unknown.value) for words in named), caplog.text
 
 
@@ -421,7 +422,7 @@ def test_for_each_missing_right_of_such_a_call_an_error_or_a_log_line_names_the_
         said = f"{type(error).__name__}: {error}"
     finally:
         owned.grant(user, rights)
-    named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))  # as in the test of all kinds of process
+    named = (in_words(right), in_words(right._replace(operation=DESCRIBE)))  # as in the test of all kinds of process
     assert any(f"rant {words} to User:{user}" in f"{said} {caplog.text}" for words in named), (said, caplog.text)
 
 
@@ -485,7 +486,7 @@ def test_for_each_missing_right_an_error_or_a_log_line_names_the_right_to_grant(
         acting.start()
         # Without the right to read or write a topic, a client may not describe it either, and Kafka may refuse that
         # first.
-        named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))
+        named = (in_words(right), in_words(right._replace(operation=DESCRIBE)))
         remedies = [f"rant {words} to User:{user}" for words in named]
 
         def told() -> bool:

@@ -10,13 +10,12 @@ from typing import Final
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
-    AclOperation,
     AclPermissionType,
     AdminClient,
     ResourcePatternType,
-    ResourceType,
 )
 
+from konverse.bridge.admin.rights import ANY, Right
 from konverse.bridge.broker import Broker
 from konverse.deploy import LocalStack, StackSettings
 from konverse.deploy.host.ports import HOST, free_port
@@ -24,19 +23,8 @@ from konverse.schemas.errors import StackError
 from tests.kit.servers import missing
 from tests.kit.shop import DEADLINE_S, connected
 
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 SHORT_S: Final = 4.0
 """Timeout of a process whose requests Kafka refuses."""
-
-ANY: Final = "*"
-"""At the end of a resource name: every resource with that prefix."""
-
-Right = tuple[ResourceType, str, AclOperation]
-
-
-def on_topic(name: str, *operations: AclOperation) -> list[Right]:
-    """Rights to one topic."""
-    return [(TOPIC, name, operation) for operation in operations]
 
 
 def in_words(right: Right) -> str:

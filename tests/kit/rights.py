@@ -1,4 +1,4 @@
-"""The Kafka rights of each kind of process, as docs/operating.md lists them."""
+"""The Kafka rights that the tests grant: those of `konverse.bridge.admin.rights`, for the queues of the tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka.admin import AclOperation
 
-from tests.kit.guarded import ANY, GROUP, Right, on_topic
+from konverse.bridge.admin.rights import Grant, ProcessRights, Right, logs_of, on_topic
 
 READ, WRITE, SETTINGS = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS
 CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE
@@ -14,108 +14,85 @@ CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperatio
 ORDERS, SHOP, NORTH = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.sales.North"
 NEW: Final = "konverse.sales.New"
 """A queue that the administrator creates and drops."""
+LOST: Final = "konverse.sales.Lost"
+"""A queue from which records were deleted before they were received."""
 CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
 TRANSMISSION, SUCCESSIONS = "konverse.transmission", "konverse.successions"
 
 
-def logs(queue: str) -> tuple[str, str, str]:
-    """Data topic, journal and snapshot topic of a queue."""
-    return queue, f"{queue}.queue.journal", f"{queue}.queue.snapshot"
+logs: Final = logs_of
 
 
-def reads(*queues: str) -> list[Right]:
-    """Rights to read all logs of these queues without changing them."""
-    return [right for queue in queues for log in logs(queue) for right in on_topic(log, READ)]
+def grants(kind: str, *queues: str, to: tuple[str, ...] = ()) -> list[Grant]:
+    """The grants of a kind of process for queues of database `sales`."""
+    return ProcessRights("konverse", "sales", queues, to).of(kind)
 
 
-def owns(queue: str) -> list[Right]:
-    """Rights to a queue that its readers need."""
-    written = [right for log in logs(queue)[1:] for right in on_topic(log, READ, WRITE, SETTINGS)]
-    return [*on_topic(queue, READ, SETTINGS), *written, (GROUP, f"{queue}.queue", READ)]
+def needed(kind: str, *queues: str, to: tuple[str, ...] = ()) -> list[Right]:
+    """The rights without which a kind of process does not work."""
+    return grants(kind, *queues, to=to)[0].rights
+
+
+def with_purpose(words: str, kind: str, *queues: str, to: tuple[str, ...] = ()) -> list[Right]:
+    """The rights of a kind of process, and those for a purpose with these words."""
+    first, *others = grants(kind, *queues, to=to)
+    (other,) = [grant for grant in others if words in grant.purpose]
+    return [*first.rights, *other.rights]
 
 
 KNOWS: Final = on_topic(CATALOG, READ, SETTINGS)
 DATES: Final = on_topic(OPEN, WRITE)
 """Rights of a process that asks for Kafka's time."""
 
-SENDS: Final = [*KNOWS, *DATES, *on_topic(ORDERS, WRITE), *on_topic(SHOP, WRITE)]
-
 RIGHTS: Final[dict[str, list[Right]]] = {
-    "sender": SENDS,
-    "client": [*SENDS, *on_topic(TRANSMISSION, WRITE), *owns(TRANSMISSION)],
-    "transmitter": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(TRANSMISSION)],
-    "worker": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(ORDERS), *on_topic(SHOP, WRITE)],
-    "router": [
-        *KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(ORDERS), *on_topic(SHOP, WRITE), *on_topic(NORTH, WRITE)
-    ],
-    "pool": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(SHOP)],
-    "named": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(SHOP)],
-    "unread": [*SENDS, *reads(SHOP)],
-    "operator": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ, WRITE), *reads(ORDERS, SHOP, NORTH)],
-    "auditor": [*KNOWS, *reads(ORDERS, SHOP, NORTH)],
-    "onlooker": [*KNOWS, *DATES, *reads(ORDERS, SHOP, NORTH)],
-    "administrator": [
-        *on_topic(CATALOG, READ, WRITE, SETTINGS),
-        *on_topic(OPEN, DESCRIBE),
-        *[right for log in logs(NEW) for right in on_topic(log, CREATE, DELETE, READ)],
-    ],
-}  # fmt: skip
+    "sender": needed("sender", "Shop", to=("Orders",)),
+    "client": needed("client", "Shop", to=("Orders",)),
+    "transmitter": needed("transmitter", "Shop", to=("Orders",)),
+    "worker": needed("reader", "Orders", to=("Shop",)),
+    "router": needed("router", "Orders", to=("Shop", "North")),
+    "pool": needed("pool", "Shop", to=("Orders",)),
+    "named": needed("pool", "Shop", to=("Orders",)),
+    "unread": needed("unread-pool", "Shop", to=("Orders",)),
+    "operator": needed("operator", "Orders", "Shop", "North"),
+    "auditor": needed("auditor", "Orders", "Shop", "North"),
+    "onlooker": needed("onlooker", "Orders", "Shop", "North"),
+    "administrator": needed("administrator", "New"),
+}
 
-RENEWS: Final = [*SENDS, *reads(ORDERS)]
+RENEWS: Final = with_purpose("new id", "sender", "Shop", to=("Orders",))
 """Rights of a sender that takes a new id while a message to `Orders` is unacknowledged."""
 
-FOLLOWS_HOME: Final = [*SENDS, *reads(SHOP)]
+FOLLOWS_HOME: Final = with_purpose("bounced", "sender", "Shop", to=("Orders",))
 """Rights of a sender that asks for bounced messages while another process reads the queue of its service."""
 
-ASKS: Final = [*SENDS, *reads(ORDERS)]
+ASKS: Final = with_purpose("outcome", "sender", "Shop", to=("Orders",))
 """Rights of a process that asks for the outcome of messages to `Orders`."""
 
-ADMINISTERS_ROUTES: Final = [*RIGHTS["administrator"], *DATES]
+ADMINISTERS_ROUTES: Final = with_purpose("route", "administrator", "New")
 """Rights of an administrator who gives routes a lifetime."""
 
-DELETES: Final = [
-    *[right for log in logs(ORDERS) for right in on_topic(log, DELETE)],
-    (GROUP, f"{ORDERS}.queue.{ANY}", DESCRIBE),
-]
+DELETES: Final = grants("reader", "Orders")[1].rights
 """Rights of a reader, beside the others, with which it deletes old records."""
 
-LOST: Final = "konverse.sales.Lost"
-"""A queue from which records were deleted before they were received."""
-
-OF_LOSS: Final = [
-    *KNOWS,
-    *DATES,
-    *reads(ORDERS, SHOP, NORTH),
-    *[right for right in owns(LOST) if right[0] is not GROUP],
-    *on_topic(INSTRUCTIONS, READ, WRITE),
-    *on_topic(SHOP, WRITE),
-]
+OF_LOSS: Final = needed("loss", "Lost", "Orders", "Shop", "North", to=("Shop",))
 """Rights of `konverse accept-loss` for that queue."""
 
-PROGRESS: Final = f"{ORDERS}.queue-progress-{ANY}"
-"""The groups in which tasks of `route_arrow` report their counts."""
-
-WRITES: Final = [
-    *KNOWS,
-    *DATES,
-    *on_topic(ORDERS, WRITE),
-    *on_topic(SHOP, WRITE),
-    *on_topic(TRANSMISSION, WRITE),
-    *reads(TRANSMISSION),
-    *[right for log in logs(TRANSMISSION) for right in on_topic(log, SETTINGS)],
-]
-
 OF_SPARK: Final[dict[str, list[Right]]] = {
-    "spark_read": [*KNOWS, *on_topic(ORDERS, READ)],
-    "spark_read_journal": [*KNOWS, *on_topic(f"{ORDERS}.queue.journal", READ)],
-    "spark_conversations": [*KNOWS, *DATES, *reads(ORDERS)],
-    "spark_stream": [*KNOWS, *on_topic(ORDERS, READ), (GROUP, f"{ORDERS}.queue.spark-{ANY}", READ)],
-    "spark_write": WRITES,
-    "spark_write_pool": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ, WRITE)],
-    "spark_write_stream": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ, WRITE)],
-    "spark_process": RIGHTS["worker"],
-    "spark_map_arrow": RIGHTS["worker"],
-    "spark_route": RIGHTS["router"],
-    "spark_route_arrow": [*RIGHTS["router"], (GROUP, PROGRESS, READ), (GROUP, PROGRESS, DELETE)],
+    "spark_read": needed("spark-read", "Orders"),
+    "spark_read_journal": [*KNOWS, *grants("spark-read", "Orders")[2].rights],
+    "spark_conversations": [*KNOWS, *grants("spark-read", "Orders")[3].rights],
+    "spark_stream": with_purpose("readStream", "spark-read", "Orders"),
+    "spark_write": needed("spark-write", "Shop", to=("Orders",)),
+    "spark_write_pool": with_purpose("pool", "spark-write", "Shop", to=("Orders",)),
+    "spark_write_stream": with_purpose("stream", "spark-write", "Shop", to=("Orders",)),
+    "spark_process": needed("spark-process", "Orders", to=("Shop",)),
+    "spark_map_arrow": needed("spark-process", "Orders", to=("Shop",)),
+    "spark_route": needed("spark-route", "Orders", to=("Shop", "North")),
+    "spark_route_arrow": with_purpose("progress", "spark-route", "Orders", to=("Shop", "North")),
 }
 """The driver and the executors authenticate as the same user, that of the options."""
+
+
+def reads(*topics: str) -> list[Right]:
+    """Rights to read all logs of these queues without changing them."""
+    return [right for topic in topics for log in logs(topic) for right in on_topic(log, READ)]

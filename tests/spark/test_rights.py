@@ -14,11 +14,12 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from konverse.bridge.admin.rights import Right
 from konverse.bridge.broker import Broker
 from konverse.routing.routed import Routed
 from konverse.schemas.errors import KonverseError
 from konverse.spark import map_arrow, process, route, route_arrow
-from tests.kit.guarded import SHORT_S, Guarded, Right, guarded_stack, in_words
+from tests.kit.guarded import SHORT_S, Guarded, guarded_stack, in_words
 from tests.kit.regions import open_regions, service_of
 from tests.kit.rights import DESCRIBE, OF_SPARK, OPEN, SHOP, SUCCESSIONS
 from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, fill, open_shop
@@ -195,5 +196,5 @@ def test_for_each_missing_right_the_error_of_the_job_names_the_right_to_grant(
     finally:
         guarded.grant(user, OF_SPARK[user])
     # Without the right to read or write a topic, a client may not describe it either, and Kafka may refuse that first.
-    named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))
+    named = (in_words(right), in_words(right._replace(operation=DESCRIBE)))
     assert any(f"rant {words} to User:{user}" in str(refused.value) for words in named), str(refused.value)
