@@ -15,6 +15,7 @@ from konverse.bridge.reader.drain_check import DrainCheck
 from konverse.bridge.reader.operations import check_cleanup
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.verifier.reading import Verification
+from konverse.bridge.views.lag import PartitionLag, lag_of
 from konverse.bridge.views.partitions import StateReader, ViewReader
 from konverse.bridge.views.reading_state import ReadingState, reading_states
 from konverse.bridge.views.view_result import View
@@ -289,6 +290,18 @@ class Operations:
         """The reader of each partition of a queue, or none, and what waits there. Raises QueueNotFound."""
         self._check_open()
         return reading_states(self._kafka, self._catalog.get(Queue, queue))
+
+    @checked
+    def lag(self, queue: str | None = None) -> Iterator[PartitionLag]:
+        """What waits in each partition of a queue, or of all queues of the database and the transmission queue.
+
+        Folded from the logs; claims nothing and needs no Redis. Raises QueueNotFound, KafkaUnavailable.
+        """
+        self._check_open()
+        only, shared = self._named(queue), None if queue is not None else self.transmission_queue()
+        queues = [*self._catalog.all(Queue), *filter(None, [shared])] if only is None else [only]
+        for each in queues:
+            yield from lag_of(self._kafka, each)
 
     def view_reader(self) -> ViewReader:
         """A reader of the views in Redis that folds the logs where Redis is behind. The caller closes it."""

@@ -104,7 +104,7 @@ class ProcessRights:
         return [Grant([*self._knows, *_reads(self._own)])]
 
     def onlooker(self) -> list[Grant]:
-        """`konverse view`, `why` and `conversations`."""
+        """`konverse view`, `lag`, `why` and `conversations`."""
         return [Grant([*self._knows, *self._dates, *_reads(self._own)])]
 
     def loss(self) -> list[Grant]:
@@ -176,7 +176,7 @@ KINDS: Final = {
     "unread-pool": ProcessKind(ProcessRights.unread_pool, "sends through pools that have read=False"),
     "operator": ProcessKind(ProcessRights.operator, "runs konverse suspended, resume, skip and end"),
     "auditor": ProcessKind(ProcessRights.auditor, "runs konverse verify"),
-    "onlooker": ProcessKind(ProcessRights.onlooker, "runs konverse view, why and conversations"),
+    "onlooker": ProcessKind(ProcessRights.onlooker, "runs konverse view, lag, why and conversations"),
     "loss": ProcessKind(ProcessRights.loss, "runs konverse accept-loss for the first queue"),
     "administrator": ProcessKind(ProcessRights.administrator, "creates, alters and drops"),
     "spark-read": ProcessKind(ProcessRights.spark_read, "reads in Spark"),

@@ -21,6 +21,7 @@ from .accept_loss import accept_loss
 from .acl import acl
 from .conversations import conversations
 from .explain import explain
+from .lag import lag
 from .operate import end, error_broker_conversations, resume, skip, suspend, suspended
 from .output import escape_unknown_characters, failures_of_output, hinders_output
 from .route import route
@@ -118,6 +119,7 @@ app.command("view")(view)
 app.command("list")(list_catalog)
 app.command("conversations")(conversations)
 app.command("why")(why)
+app.command("lag")(lag)
 app.command("verify")(verify)
 app.command("run")(run)
 app.command("suspended")(suspended)

@@ -162,7 +162,7 @@ KINDS: Final[dict[str, Kind]] = {
     "unread": Kind("a pool with `read=False`", rights.RIGHTS["unread"]),
     "operator": Kind("an operator (`suspended`, `resume`, `skip`, `end`)", rights.RIGHTS["operator"]),
     "auditor": Kind(VERIFY, rights.RIGHTS["auditor"]),
-    "onlooker": Kind("`konverse view`, `why` and `conversations`", rights.RIGHTS["onlooker"]),
+    "onlooker": Kind("`konverse view`, `lag`, `why` and `conversations`", rights.RIGHTS["onlooker"]),
     "administrator": Kind(ADMINISTRATOR, rights.RIGHTS["administrator"], without=("for a lifetime",)),
     "administrator of routes": Kind(ADMINISTRATOR, rights.ADMINISTERS_ROUTES),
     "following its home": Kind("a sender that calls `dialog.bounced`", rights.FOLLOWS_HOME),
