@@ -51,5 +51,4 @@ def _cells(one: PartitionLag) -> tuple[object, ...]:
     if one.unreadable:
         return one.queue, one.partition, "?", "?", "?", "?", "?"
     oldest = "" if one.oldest_s is None else age(one.oldest_s)
-    parked = f"{counted(one.parked, 'conversation')}, {counted(one.parked_messages, 'message')}" if one.parked else ""
-    return one.queue, one.partition, one.messages, one.offsets, oldest, parked, "yes" if one.reader else "NO READER"
+    return one.queue, one.partition, one.messages, one.offsets, oldest, one.parked, "yes" if one.reader else "NO READER"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,7 +83,8 @@ def test_suspended_conversations_are_shown_explained_and_dealt_with(
             worker.wait_for("is suspended after 5 failed attempts", 4)
             shown = [command(servers, *arguments) for arguments, _ in commands("konverse view Orders", database, PAGE)]
             assert "NO READER" not in shown[0]
-            assert all(one in shown[1] for one in waiting)
+            assert re.search(r"Orders +0 +8 +0 +\d+\w +4 +yes", shown[1]), "8 messages of 4 conversations are parked"
+            assert all(one in shown[2] for one in waiting)
             assert "Verified" in shown[-1]
             (tmp_path / "mended").touch()
             resumed, skipped, ended, _ = waiting
