@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from random import randrange
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -538,7 +537,7 @@ class Administration:
 
         `broker_id` is the id that a conversation names. `arrived`: the message comes from outside the instance, so the
         routes of database `msdb` apply; `reply`: it also comes from the target of a conversation. Among equal
-        routes one is chosen at random here, and by the id of the conversation at BEGIN DIALOG. Raises InvalidName;
+        routes one is drawn, as for a new conversation. Raises InvalidName;
         InvalidSettings for a reply without an id.
         """
         check_name("service", service)
@@ -546,7 +545,7 @@ class Administration:
             raise InvalidSettings("a reply names the broker id of the initiator's database: give the broker id as well")
         outside = arrived or reply
         question = RouteQuestion(service, broker_id, "" if outside else self._catalog.database, outside, reply)
-        return self._network.explain(question, randrange)
+        return self._network.explain(question)
 
     # ------------------------------------------------------------------------------------------------- routing tables
 

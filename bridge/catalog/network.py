@@ -1,7 +1,7 @@
 """Where conversations go: the databases of an instance and their routes, as the catalog shows them to this process.
 
 `Network.place` answers for BEGIN DIALOG. A decision is kept until services or routes change or a route expires, unless
-lots were drawn for it. Lots are drawn from the id of the conversation: they are spread evenly, and processes that begin
+lots were drawn for it. Lots are drawn by the id of the conversation: they are spread evenly, and processes that begin
 a conversation under one id draw alike while they know the same catalog (behaviours 158, 168).
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
-from uuid import UUID
+from typing import NamedTuple, TypeVar
+from uuid import UUID, uuid4
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.routing.routes.decision import RouteDecision, RouteOutcome, RouteQuestion, decide
-from konverse.routing.routes.instance import MSDB, BrokerDatabase, Pick, RoutingInstance
+from konverse.routing.routes.instance import MSDB, BrokerDatabase, RoutingInstance
 from konverse.routing.routes.table import RouteTable
 from konverse.schemas.catalog.objects import Service
 from konverse.schemas.catalog.routes import NEVER, Route
@@ -25,8 +25,6 @@ from konverse.schemas.errors import NotSupportedYet, ServiceNotFound, UnknownObj
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 
 from .catalog import Catalog
-
-_LOT_BYTES: Final = 8
 
 Found = TypeVar("Found")
 
@@ -113,11 +111,11 @@ class Network:
         """Whether a conversation with this service would find it in the instance, as far as is known here."""
         return self._decide(service, None, b"").outcome is RouteOutcome.DELIVER
 
-    def explain(self, question: RouteQuestion, pick: Pick) -> RouteDecision:
-        """The decision of the present moment, after a refresh of the catalog."""
+    def explain(self, question: RouteQuestion) -> RouteDecision:
+        """The decision for a new conversation at the present moment, after a refresh of the catalog."""
         self.catalog.refresh()
         prepared = self._now()
-        return decide(question, prepared.instance, prepared.tables, pick)
+        return decide(question, prepared.instance, prepared.tables, _Lots(uuid4().bytes))
 
     def _decide(self, service: str, broker_id: UUID | None, conversation: bytes) -> RouteDecision:
         prepared = self._now()
@@ -179,15 +177,18 @@ class Network:
 
 
 class _Lots:
-    """Draws from the id of a conversation (implements `konverse.routing.routes.instance.Pick`)."""
+    """Draws by the id of a conversation (implements `konverse.routing.routes.instance.Pick`).
+
+    The name whose hash together with the id is the highest is drawn (rendezvous hashing). So a new copy of a service
+    takes its share of ids from the others, and no other id changes its place.
+    """
 
     def __init__(self, conversation: bytes) -> None:
         self._conversation = conversation
-        self.drawn = 0
+        self.drawn = False
 
-    def __call__(self, count: int) -> int:
-        if count == 1:
+    def __call__(self, names: Sequence[str]) -> int:
+        if len(names) == 1:
             return 0
-        self.drawn += 1
-        digest = hashlib.sha256(bytes([self.drawn]) + self._conversation).digest()
-        return int.from_bytes(digest[:_LOT_BYTES], "big") % count
+        self.drawn = True
+        return max(range(len(names)), key=lambda at: hashlib.sha256(self._conversation + names[at].encode()).digest())

@@ -167,7 +167,7 @@ class _Choice:
             return MatchStep.SERVICE, found
         ids = table.ids.get(service)
         if broker_id is None and ids is not None:
-            return MatchStep.ANY_ID, table.named[service, ids[self._draw(len(ids))]]
+            return MatchStep.ANY_ID, table.named[service, ids[self._draw([*map(str, ids)])]]
         if table.asks and not self._arrived:
             return MatchStep.ASK, None
         if table.wildcard.all:
@@ -242,11 +242,11 @@ class _Choice:
 
     # ------------------------------------------------------------------------------------------------------ results
 
-    def _draw(self, count: int) -> int:
-        return self._pick(count) if count > 1 else 0
+    def _draw(self, names: Sequence[str]) -> int:
+        return self._pick(names) if len(names) > 1 else 0
 
     def _one_of(self, routes: Sequence[Route]) -> Route:
-        return routes[self._draw(len(routes))]
+        return routes[self._draw([route.name for route in routes])]
 
     def _impossible(self, reason: str, wakes: tuple[Wake, ...], route: Route | None = None) -> RouteDecision:
         """Nothing can be done now: what is sent here waits, what arrived is dropped."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.schemas.catalog.addresses import NetworkAddress
 
-Pick = Callable[[int], int]
-"""Draws a number from 0 to below its argument. The caller owns the randomness."""
+Pick = Callable[[Sequence[str]], int]
+"""Draws one of several names (broker ids, routes, databases) and returns its place. The caller owns the randomness."""
 
 MSDB: Final = "msdb"
 """The database whose routes serve messages that arrive from outside the instance."""
@@ -82,4 +82,4 @@ class RoutingInstance:
         if not candidates:
             return Absence.DISABLED if known else Absence.NO_SERVICE
         mine = next((one for one in candidates if one.name == own), None)
-        return mine or candidates[pick(len(candidates))]
+        return mine or candidates[pick([one.name for one in candidates])]

@@ -59,6 +59,22 @@ def instance(monkeypatch: pytest.MonkeyPatch) -> Instance:
     return Instance(monkeypatch)
 
 
+def test_a_new_copy_of_a_service_takes_its_share_and_moves_no_other_conversation(instance: Instance) -> None:
+    """And 168: in even shares."""
+    for database in ("east", "west"):
+        instance.service(database)
+    conversations = [uuid4().bytes for _ in range(3_000)]
+    before = {one: instance.place(conversation=one) for one in conversations}
+    assert abs(Counter(before.values())["east"] - 1_500) < 200
+    instance.service("north")
+    after = {one: instance.place(conversation=one) for one in conversations}
+    moved = [one for one in conversations if after[one] != before[one]]
+    assert {after[one] for one in moved} == {"north"}
+    assert abs(len(moved) - 1_000) < 200
+    instance.change("north", "service", ORDERS, None)
+    assert {one: instance.place(conversation=one) for one in conversations} == before
+
+
 def test_the_own_database_is_searched_before_the_others(instance: Instance) -> None:
     instance.service("depot")
     assert instance.place() == "depot"

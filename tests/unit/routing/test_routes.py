@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from konverse.routing.routes.decision import MatchStep, RouteDecision, RouteOutcome, RouteQuestion, Wake, decide
-from konverse.routing.routes.instance import MSDB, BrokerDatabase, RoutingInstance
+from konverse.routing.routes.instance import MSDB, BrokerDatabase, Pick, RoutingInstance
 from konverse.routing.routes.table import RouteTable
 from konverse.schemas.catalog.addresses import NetworkAddress, network_address, transport_address
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, BROKER_CONFIGURATION, LOCAL, NEVER, TRANSPORT, Route
@@ -29,9 +29,9 @@ def route(name: str, address: str, service: str = "", broker_id: UUID | None = N
     return Route(name, address, **values)  # type: ignore[arg-type]
 
 
-def nth(at: int) -> Callable[[int], int]:
-    """Draws this number, if there are so many."""
-    return lambda count: at % count
+def nth(at: int) -> Pick:
+    """Draws the name at this place, if there are so many."""
+    return lambda names: at % len(names)
 
 
 class Network:
@@ -62,7 +62,7 @@ class Network:
         arrived: bool = False,
         reply: bool = False,
         requested: bool = False,
-        pick: Callable[[int], int] = lambda _: 0,
+        pick: Pick = lambda _: 0,
     ) -> RouteDecision:
         question = RouteQuestion(service, broker_id, "" if arrived else "sales", arrived, reply)
         return decide(question, self.instance, self.tables, pick, requested=requested)
@@ -152,7 +152,10 @@ def test_example_5_spreads_conversations_over_both_ids_and_stays_with_an_acknowl
     network = Network(*EXAMPLES["5"])
     draws = Random(7)
     hosts = Counter(
-        network.decide("BalancedService", pick=draws.randrange).addresses[0].host.partition(".")[0] for _ in range(400)
+        network.decide("BalancedService", pick=lambda names: draws.randrange(len(names)))
+        .addresses[0]
+        .host.partition(".")[0]
+        for _ in range(400)
     )
     assert set(hosts) == {"server1", "server2"}
     assert min(hosts.values()) > 150
