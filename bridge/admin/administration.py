@@ -47,7 +47,7 @@ from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 from konverse.schemas.wire.instruction import Action
 
 from .ddl import Ddl, Use
-from .instructions import COMMIT_WAIT_S, Instructions
+from .instructions import COMMIT_WAIT_S, Instructions, Sweep
 from .queue_removal import QueueRemoval
 from .routing_tables import Destination, RoutingTableChanges, entries_of, target_of
 
@@ -427,14 +427,15 @@ class Administration:
     ) -> DatabaseBroker:
         """ALTER DATABASE: gives this database another broker id, or enables or disables its broker.
 
-        `new_broker` (NEW_BROKER) draws an id and enables the broker. It then removes all conversations of the database
-        without notifying their peers: those get Error -8462 with their next message (behaviour 222). Routes that name
-        the old id lead nowhere. Returns when the owners of all partitions have committed the removal.
+        `new_broker` (NEW_BROKER) removes all conversations of the database without notifying their peers, which get
+        Error -8462 with their next message (behaviour 222). When the owners of all partitions have committed the
+        removal, it draws an id and enables the broker. Routes that name the old id lead nowhere then.
         `broker_id` sets the id by which partners know a database that was moved here. `enabled=False`
         (DISABLE_BROKER): no dialog begins in the database or with its services (behaviour 176); its other dialogs
         go on. Raises AlreadyExists (9772, behaviour 223) when an enabled database of this instance has the id,
-        InvalidSettings for an id that is none, NothingChanged, and OutcomeUnknown when some conversations are still
-        there after `timeout` seconds: the id is new then, and the command stays valid for ten minutes.
+        InvalidSettings for an id that is none, NothingChanged. While conversations cannot be removed, the id stays:
+        OutcomeUnknown when some are still there after `timeout` seconds (their removal stays valid for ten minutes),
+        PartitionHalted or TopicMismatch when a partition cannot be read. Repeat the statement then.
         """
         if not new_broker and broker_id is None and enabled is None:
             raise NothingChanged("ALTER DATABASE names nothing to alter: give new_broker, broker_id or enabled")
@@ -450,19 +451,18 @@ class Administration:
             return value
 
         self._check_open()
-        self._catalog.change(self._database, altered, DatabaseBroker)
         if new_broker:
-            self._instructions.sweep(Action.CLEANUP, None, lambda _: True, timeout)
+            self._instructions.sweep(Sweep(Action.CLEANUP, lambda _: True, everywhere=True), None, timeout)
+        self._catalog.change(self._database, altered, DatabaseBroker)
         return self._catalog.broker_of(self._database)
 
     def _check_broker(self, value: DatabaseBroker) -> None:
         """Raise AlreadyExists (9772) when an enabled broker of another database has this id."""
-        for name in self._catalog.databases() if value.enabled else ():
-            other = self._catalog.broker_of(name)
-            if name != value.name and other.enabled and other.broker_id == value.broker_id:
+        for other in self._catalog.brokers() if value.enabled else ():
+            if other.name != value.name and other.enabled and other.broker_id == value.broker_id:
                 raise AlreadyExists(
-                    f"the broker of database {value.name!r} cannot be enabled: the enabled broker of database {name!r} "
-                    f"has the same id {value.broker_id}. Give one of them another id with "
+                    f"the broker of database {value.name!r} cannot be enabled: that of database {other.name!r} "
+                    f"is enabled and has the same id {value.broker_id}. Give one of them another id with "
                     "broker.admin.alter_database(new_broker=True)",
                     9772,
                 )

@@ -99,6 +99,16 @@ class Command(NamedTuple):
     description: str = ""
 
 
+class Sweep(NamedTuple):
+    """An action on many conversations."""
+
+    action: Action
+    meant: Callable[[Endpoint], bool]
+    """Whether it concerns this side. No longer true when the action was carried out."""
+    everywhere: bool = False
+    """It also concerns sides in partitions that cannot be read, so their error counts."""
+
+
 class Instructions:
     """Writes instructions for the owners of a database's partitions, and waits until their journals show the result."""
 
@@ -183,22 +193,19 @@ class Instructions:
         return meant(action, [one for _, _, one in found])
 
     def sweep(
-        self,
-        action: Action,
-        queue: str | None,
-        meant: Callable[[Endpoint], bool],
-        timeout_s: float,
-        elsewhere: Iterable[tuple[Queue, int]] = (),
+        self, wanted: Sweep, queue: str | None, timeout_s: float, elsewhere: Iterable[tuple[Queue, int]] = ()
     ) -> int:
-        """Apply an action to all conversations for which `meant` holds, partition by partition; returns their number.
+        """Apply an action to all conversations that are meant, partition by partition; returns their number.
 
         `elsewhere`: further partitions, of other databases. Writes at most as many instructions at a time as a listener
-        keeps. Raises PartitionHalted or TopicMismatch for a partition that cannot be read, after the others were done,
-        if nothing was found there, or for FAIL.
+        keeps. Raises OutcomeUnknown when an owner has not carried them out in time, after all partitions got theirs.
+        Raises PartitionHalted or TopicMismatch for a partition that cannot be read, after the others were done, if
+        nothing was found there, or if the action concerns conversations `everywhere`.
         """
         self._check_open()
         deadline, found = time.monotonic() + timeout_s, set[bytes]()
         unread: list[Exception] = []
+        late: list[OutcomeUnknown] = []
         for each, partition in (*self.partitions(queue), *elsewhere):
             database = self.database_of(each)
             with Follower(self._kafka, each, partition) as following:
@@ -208,17 +215,23 @@ class Instructions:
                     unread.append(error)
                     continue
                 present = {(one.role, one.conversation): one for one in (*ahead.live(), *following.catch_up().live())}
-                sides = [one for one in present.values() if meant(one)]
+                sides = [one for one in present.values() if wanted.meant(one)]
                 found.update(one.conversation for one in sides)
                 for at in range(0, len(sides), SWEEP_CONVERSATIONS):
                     part = sides[at : at + SWEEP_CONVERSATIONS]
-                    wanted = {(one.role, one.conversation) for one in part}
+                    ending = {(one.role, one.conversation) for one in part}
                     conversations = dict.fromkeys(one.conversation for one in part)
-                    said = [Instruction(database, each.name, one, 0, action) for one in conversations]
+                    said = [Instruction(database, each.name, one, 0, wanted.action) for one in conversations]
                     offsets = self.write(*said)
-                    _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
+                    try:
+                        _wait_for_ends(following, ending, wanted.meant, ahead.ingest_to, deadline)
+                    except OutcomeUnknown as error:
+                        late.append(error)
+                        break
                     self._done(said, offsets)
-        report_unread(unread, found=bool(found) and action is not Action.FAIL)  # FAIL concerns those there, too
+        if late:
+            raise late[0]
+        report_unread(unread, found=bool(found) and not wanted.everywhere)
         return len(found)
 
     def not_found(self, conversation: UUID) -> DialogNotFound:

@@ -34,6 +34,7 @@ from .instructions import (
     Instructions,
     Suspended,
     SuspendedGroup,
+    Sweep,
     report_unread,
     shown,
     suspended_sides,
@@ -188,7 +189,7 @@ class Operations:
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
-            if not self._instructions.sweep(Action.CLEANUP, queue, lambda one: one.id == conversation, timeout):
+            if not self._instructions.sweep(Sweep(Action.CLEANUP, lambda one: one.id == conversation), queue, timeout):
                 raise self._instructions.not_found(conversation)
             return
         self._instructions.instruct(conversation, queue, Command(Action.END, error, description), timeout)
@@ -202,7 +203,8 @@ class Operations:
         handler's transaction. Returns the number of open conversations. Raises QueueNotFound, and OutcomeUnknown as
         `resume` does.
         """
-        return self._instructions.sweep(Action.FAIL, queue, lambda one: one.state in SENDING, timeout)
+        failing = Sweep(Action.FAIL, lambda one: one.state in SENDING, everywhere=True)
+        return self._instructions.sweep(failing, queue, timeout)
 
     @checked
     def conversations(self, queue: str | None = None) -> View[ConversationSide]:
@@ -251,7 +253,7 @@ class Operations:
                 ended[one.conversation] = None
             return one.conversation in ending
 
-        self._instructions.sweep(Action.CLEANUP, None, meant, timeout, sides.elsewhere(ending))
+        self._instructions.sweep(Sweep(Action.CLEANUP, meant), None, timeout, sides.elsewhere(ending))
         return [UUID(bytes=conversation) for conversation in ended]
 
     @checked

@@ -101,11 +101,15 @@ class ProcessRights:
 
     def auditor(self) -> list[Grant]:
         """`konverse verify`."""
-        return [Grant([*self._knows, *_reads(self._own)])]
+        transmission = Grant(_reads([self._transmission]), "for konverse verify without the name of a queue")
+        return [Grant([*self._knows, *_reads(self._own)]), transmission]
 
     def onlooker(self) -> list[Grant]:
         """`konverse view`, `lag`, `why` and `conversations`."""
-        return [Grant([*self._knows, *self._dates, *_reads(self._own)])]
+        return [
+            Grant([*self._knows, *self._dates, *_reads(self._own)]),
+            Grant(_reads([self._transmission]), "for konverse lag and view without the name of a queue"),
+        ]
 
     def loss(self) -> list[Grant]:
         """`konverse accept-loss` for the first queue; the others are those of its database."""
@@ -124,6 +128,10 @@ class ProcessRights:
                 *[right for log in logs for right in on_topic(log, _CREATE, _DELETE, _READ)],
             ]),
             Grant(self._dates, "for the lifetime of a route"),
+            Grant(
+                [*self._dates, *on_topic(instruction_topic(self._instance), _READ, _WRITE), *_reads(self._own)],
+                "for alter_database(new_broker=True), with all queues of the database",
+            ),
         ]  # fmt: skip
 
     def spark_read(self) -> list[Grant]:
@@ -164,12 +172,14 @@ class ProcessKind(NamedTuple):
     grants: Callable[[ProcessRights], list[Grant]]
     words: str
     """What it does."""
+    has_queues: bool = True
+    """It needs rights to queues of its own."""
 
 
 KINDS: Final = {
     "sender": ProcessKind(ProcessRights.sender, "begins dialogs and sends"),
     "client": ProcessKind(ProcessRights.client, "sends in client transactions"),
-    "transmitter": ProcessKind(ProcessRights.transmitter, "runs konverse transmit"),
+    "transmitter": ProcessKind(ProcessRights.transmitter, "runs konverse transmit", has_queues=False),
     "reader": ProcessKind(ProcessRights.reader, "reads queues, with handlers that send to others"),
     "router": ProcessKind(ProcessRights.reader, "reads a queue and forwards to others"),
     "pool": ProcessKind(ProcessRights.pool, "sends through pools"),

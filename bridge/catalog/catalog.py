@@ -196,6 +196,13 @@ class Catalog:
         known = self._known(DatabaseBroker, database, database)
         return known or DatabaseBroker(database, str(broker_id(self._topic_id(), database)))
 
+    def brokers(self) -> list[DatabaseBroker]:
+        """The brokers of all databases that the catalog holds, sorted by name, after a refresh."""
+        self.refresh()
+        with self._lock:
+            found = [one for objects in self._objects.values() for one in objects.values()]
+        return sorted((one for one in found if isinstance(one, DatabaseBroker)), key=lambda one: one.name)
+
     def get_in(self, database: str, kind: type[Object], name: str) -> Object:
         """The object of that name in a database of this instance. Raises as `get`."""
         if database == self.database:

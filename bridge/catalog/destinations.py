@@ -30,6 +30,7 @@ from .catalog import Catalog
 ANSWER_S: Final = 2.0
 """Longest wait for Kafka to describe topics. A topic without an answer does not count as gone."""
 ANSWER_S_MIN: Final = 0.1
+_ANEW: Final = "Connect again before the next `broker.flush`; `dialog.flush` of other dialogs works meanwhile"
 """Shortest such wait, also when the caller has less time left."""
 
 
@@ -224,13 +225,13 @@ class Destinations:
             elif queue is None:  # or it was just created, and the caller reads the catalog
                 problems[destination] = (
                     f"the queue of topic {topic} was dropped: messages that it had not received are lost. End the "
-                    "dialogs with it by `broker.operations.end(dialog.id, cleanup=True)`"
+                    f"dialogs with it by `broker.operations.end(dialog.id, cleanup=True)`. {_ANEW}"
                 )
                 continue
             elif queue.address(0).tag != tag:
                 problems[destination] = (
                     f"the queue of topic {topic} was dropped and created again: messages on dialogs with the former "
-                    "queue are never received. End these dialogs, and begin new ones"
+                    f"queue are never received. End these dialogs, and begin new ones. {_ANEW}"
                 )
                 continue
             else:

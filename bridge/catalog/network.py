@@ -21,7 +21,7 @@ from konverse.routing.routes.instance import MSDB, BrokerDatabase, RoutingInstan
 from konverse.routing.routes.table import RouteTable
 from konverse.schemas.catalog.objects import Service
 from konverse.schemas.catalog.routes import NEVER, Route
-from konverse.schemas.errors import NotSupportedYet, ServiceNotFound, UnknownObject
+from konverse.schemas.errors import InvalidState, NotSupportedYet, ServiceNotFound, UnknownObject
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 
 from .catalog import Catalog
@@ -64,9 +64,11 @@ class Network:
         """The database of this instance that gets a conversation with `service`. Kafka is asked when none is known.
 
         Raises ServiceNotFound (8423; 8490 when the database with the broker id, of the dialog or of its route, lacks
-        the service), and NotSupportedYet when the routes lead to another instance.
+        the service), InvalidState when the broker of this database is disabled, and NotSupportedYet when the routes
+        lead to another instance.
         """
         self.catalog.refresh_every()  # else a process that only begins dialogs would never notice a new route
+        self._check_enabled()
         decision = self._decide(service, broker_id, conversation)
         if decision.outcome is not RouteOutcome.DELIVER:
             self.catalog.refresh()
@@ -84,6 +86,18 @@ class Network:
             "broker.admin.create_service(…), or a route to it",
             8490 if decision.outcome is RouteOutcome.REFUSE else None,
         )
+
+    def _check_enabled(self) -> None:
+        """Raise InvalidState when the broker of this database is disabled: no dialog begins in it."""
+        catalog = self.catalog
+        if catalog.broker_of(catalog.database).enabled:
+            return
+        catalog.refresh()
+        if not catalog.broker_of(catalog.database).enabled:
+            raise InvalidState(
+                f"the broker of database {catalog.database!r} is disabled, so no dialog begins there; enable it with "
+                "broker.admin.alter_database(enabled=True)"
+            )
 
     def service(self, name: str, broker_id: UUID | None = None, lot: bytes = b"") -> LocatedService:
         """The service of that name that a conversation would reach. Of several, `lot` draws one. Raises as `place`."""

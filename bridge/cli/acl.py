@@ -14,7 +14,7 @@ from konverse.bridge.admin.rights import ANY, GROUP, KINDS, Grant, ProcessRights
 from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.identifiers import check_name
 
-from .connection import AsJson, Database
+from .connection import AsJson, Database, Kafka
 from .tables import print_json
 
 Kind = Enum("Kind", {name: name for name in KINDS}, type=str)  # type: ignore[misc]  # typer lists the choices
@@ -32,6 +32,7 @@ def acl(
     ] = [],  # noqa: B006  # typer copies it
     to: Annotated[list[str], typer.Option("--to", help="Queue to which it sends; may be repeated")] = [],  # noqa: B006
     instance: Annotated[str | None, typer.Option("--instance", help="Instance (else KONVERSE_INSTANCE)")] = None,
+    kafka: Kafka = None,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +40,9 @@ def acl(
 
     Rights that only some programs of the kind need are comments with their purpose. The operating page has the table.
     """
-    settings = Settings.load(database=database, **({} if instance is None else {"instance": instance}))
+    if KINDS[kind.value].has_queues and not queue:
+        raise typer.BadParameter(f"name the queues of this {kind.value} with --queue", param_hint="--queue")
+    settings = Settings.load(kafka=kafka, database=database, **({} if instance is None else {"instance": instance}))
     for name in (*queue, *to):
         check_name("queue", name)
     grants = ProcessRights(settings.instance, settings.database, queue, to).of(kind.value)
@@ -50,7 +53,8 @@ def acl(
     known: set[Right] = set()
     for grant in grants:
         rights = [right for right in dict.fromkeys(grant.rights) if right not in known]
-        known.update(rights)
+        if not grant.purpose:
+            known.update(rights)
         if grant.purpose and rights:
             typer.echo(f"# {grant.purpose}:")
         for command in _commands(rights, principal, settings.bootstrap):

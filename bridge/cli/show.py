@@ -22,6 +22,7 @@ from konverse.bridge.views.reading_state import ReadingState, describe_forged, d
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.owner.view import ViewRow
 from konverse.dialog.state.endpoint import NO_TIME
+from konverse.dialog.state.transitions import State
 from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service
 from konverse.schemas.catalog.priorities import BrokerPriority
 from konverse.schemas.catalog.routes import NEVER, Route
@@ -278,7 +279,7 @@ def _print_rows(rows: list[tuple[Where, ViewRow]]) -> None:
 
 
 def _trouble(row: ViewRow) -> str:
-    if row.suspended:
+    if row.suspended and row.state is not State.DISCONNECTED_OUTBOUND:  # else it was ended, and waits for its peer
         return " suspended"
     return f" ({row.attempts} failed)" if row.attempts else ""
 

@@ -10,6 +10,7 @@ import logging
 import time
 from contextlib import ExitStack
 from typing import Final
+from uuid import UUID
 
 from confluent_kafka import Message, Producer
 
@@ -25,6 +26,7 @@ from konverse.dialog.session.outcome import Outcome, OutcomeQuery
 from konverse.dialog.session.rotation import Unheard
 from konverse.dialog.session.session import Session
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.counting import listed
 from konverse.schemas.errors import (
     AccessDenied,
     BadInput,
@@ -37,7 +39,7 @@ from konverse.schemas.errors import (
 from konverse.schemas.identifiers import Address, transmission_topic
 from konverse.schemas.wire import token as tokens
 from konverse.schemas.wire.envelope import HEADER
-from konverse.schemas.wire.token import Token
+from konverse.schemas.wire.token import Sent, Token
 
 from .session_ids import SessionRenewal
 from .transmission import find_queue
@@ -111,7 +113,10 @@ class Inquiry:
     def run(self, token: bytes, timeout_s: float) -> Outcome:
         """Close the session at each destination, wait until the owners have ingested that, and read the answers."""
         deadline = time.monotonic() + timeout_s
-        asking = OutcomeQuery(self._there(opened(token)))
+        there, gone = self._there(opened(token))
+        if not there.sent:
+            raise _of_dropped(gone, None)
+        asking = OutcomeQuery(there)
         with self._exits:
             writer, _ = self._ids.new(max(ASK_S_MIN, timeout_s))
             while True:
@@ -135,16 +140,27 @@ class Inquiry:
                 "the outcome of these messages can no longer be determined: their session was silent for so long that "
                 "it was forgotten. Ask the receiver before you send them again"
             )
+        if gone:
+            raise _of_dropped(gone, outcome)
         return outcome
 
-    def _there(self, token: Token) -> Token:
-        """The token; without its transmission queue when that was dropped, since no message can come from there."""
-        if token.transmission is not None:
-            try:
-                queue_at(self._kafka, self._catalog, token.transmission)
-            except QueueNotFound:
-                return token._replace(transmission=None)
-        return token
+    def _there(self, token: Token) -> tuple[Token, list[Sent]]:
+        """What of a token goes to queues that exist, and the messages to queues that were dropped.
+
+        No message can come from a transmission queue that was dropped.
+        """
+        exists = {one: self._exists(one) for one in {sent.address for sent in token.sent}}
+        there = token._replace(sent=tuple(sent for sent in token.sent if exists[sent.address]))
+        if token.transmission is not None and not self._exists(token.transmission):
+            there = there._replace(transmission=None)
+        return there, [sent for sent in token.sent if not exists[sent.address]]
+
+    def _exists(self, address: Address) -> bool:
+        try:
+            queue_at(self._kafka, self._catalog, address)
+        except QueueNotFound:
+            return False
+        return True
 
     def _follow(self, address: Address, deadline: float) -> Follower:
         following = self._following.get(address)
@@ -186,3 +202,19 @@ class Inquiry:
                 )
             log.warning("a query to %s was not acknowledged (%s), retrying", address.topic, why)
             time.sleep(READ_EVERY_S)
+
+
+def _of_dropped(gone: list[Sent], others: Outcome | None) -> OutcomeExpired:
+    """The error for messages to queues that were dropped; `others`: the outcome of the other messages."""
+    topics = listed(sorted({one.address.topic for one in gone}))
+    conversations = listed(sorted({str(UUID(bytes=one.conversation)) for one in gone}))
+    rest = ""
+    if others is not None and others.received:
+        rest = ". All other messages were received"
+    elif others is not None:
+        first = listed(f"{conversation} from message {number} on" for conversation, number in others.missing.items())
+        rest = f". Of the other messages these were not received, and never will be: {first}"
+    return OutcomeExpired(
+        f"nobody can know any more whether messages of conversations {conversations} were received: the queue on topic "
+        f"{topics} was dropped, and its log with it. Ask the receiver before you send them again{rest}"
+    )

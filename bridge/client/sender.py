@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -61,7 +60,8 @@ class Sender:
         self._timeout_s = kafka.settings.send_timeout_s
         self._destinations = destinations or Destinations(kafka)
         self._producer = SessionProducer(kafka, renewing, self._destinations)
-        self._leaves = False
+        self.is_unverified = False
+        """`close` has not learned whether the topics are still those of the queues."""
         """Whether `close` has begun: records to destinations that are gone are then given up without TopicMismatch."""
         self.fire_and_forget = fire_and_forget or FireAndForget(Readers())
         self.awaits_arrival = threading.Event()
@@ -293,9 +293,18 @@ class Sender:
                     self.awaits_arrival.clear()
 
     def _wait_until(
-        self, reached: Callable[[], bool], what: str | None, timeout_s: float | None, dialog: SessionDialog | None
+        self,
+        reached: Callable[[], bool],
+        what: str | None,
+        timeout_s: float | None,
+        dialog: SessionDialog | None,
+        *,
+        leaves: bool = False,
     ) -> None:
-        """Poll the producer until `reached()`. `what` is the awaited record in words; None: all records."""
+        """Poll the producer until `reached()`. `what` is the awaited record in words; None: all records.
+
+        `leaves`: the caller closes this sender, and judges the topics itself.
+        """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         answer_s = min(ANSWER_S, timeout_s / 4)
         deadline = time.monotonic() + timeout_s - answer_s  # the remaining time is for asking Kafka about the reason
@@ -303,7 +312,7 @@ class Sender:
         mark = self._producer.mark()
         done = self._producer.serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
         if not done and timeout_s > SILENT_S:
-            self._check_destinations(dialog)
+            self._check_destinations(dialog, leaves=leaves)
             if not self._producer.moved_since(mark):
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
@@ -313,7 +322,7 @@ class Sender:
                 )
             done = self._producer.serve_until(reached, deadline - time.monotonic())
         if not done:
-            self._check_destinations(dialog, answer_s)
+            self._check_destinations(dialog, answer_s, leaves=leaves)
             what = what or self.unacknowledged
             raise not_acknowledged(what, timeout_s, self._producer.last_failure, self._token(dialog))
         self.session.check_over()
@@ -324,7 +333,9 @@ class Sender:
         """Raise TopicMismatch when a topic of one of these dialogs is known to be gone. Does not ask Kafka."""
         self._destinations.check(*(address for dialog in dialogs for address in addresses_of(dialog)))
 
-    def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> bool:
+    def _check_destinations(
+        self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S, *, leaves: bool = False
+    ) -> bool:
         """Ask Kafka about the topics written to (by one dialog); TopicMismatch when one is no longer its queue's.
 
         False when Kafka does not answer, so that the topics are neither confirmed nor refuted.
@@ -334,7 +345,7 @@ class Sender:
             reached = reached_of(self.session, addresses)
         answered = self._destinations.refresh(addresses, timeout_s)
         self._producer.refresh()
-        if not self._leaves:
+        if not leaves:
             self._destinations.check(*addresses)
             if answered:
                 self._destinations.verified |= reached
@@ -351,24 +362,24 @@ class Sender:
         with self._producer.lock:
             if self._producer.closed:
                 return
-        self._leaves, answered = True, True
+        answered = True
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + limit_s
         try:
             if self.session.lanes and self.session.over is None:
-                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), None, timeout_s, None)
+                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), None, timeout_s, None, leaves=True)
                 with self._producer.lock:
                     if self._in_vain():
                         raise self._given_up()
                     self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
-                self.settle(timeout_s)
+                self._wait_until(lambda: self.session.idle, None, timeout_s, None, leaves=True)
                 with self._producer.lock:
                     unverified = self._destinations.unverified(self.session)
                     if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
                         self._producer.carry_out(self.session.close)
                     self._producer.refresh()
                 what = f"the closing of session {self.session.writer.hex()}"
-                self._wait_until(self._said_goodbye, what, timeout_s, None)
+                self._wait_until(self._said_goodbye, what, timeout_s, None, leaves=True)
                 answered = self._destinations.refresh(unverified)
                 while not answered and time.monotonic() < deadline:  # Kafka may just have come back
                     time.sleep(POLL_S)
@@ -380,6 +391,7 @@ class Sender:
             self._producer.stop()
             self._renewal.close()
         if not answered:
+            self.is_unverified = True
             raise not_verified(limit_s, self._producer.last_failure, self._token(None))
 
     def _said_goodbye(self) -> bool:
@@ -549,5 +561,10 @@ def deliver_at_exit(sender: Sender, timeout_s: float, failure: object) -> None:
             ),
             failure,
         )
-    with suppress(OutcomeUnknown, TopicMismatch):
+    try:
         sender.close(goodbye_s)
+    except TopicMismatch as error:
+        log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback
+    except OutcomeUnknown as error:  # without the goodbye nothing is lost: its destinations forget the session later
+        if goodbye_s and sender.is_unverified:
+            log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback

@@ -161,7 +161,8 @@ class ClientTransaction:
             self._sender.check(self._transaction.dialogs)
             self._sender.decide_with_room(None, lambda: self._sender.session.commit(self._transaction))
         except BaseException:
-            self._transaction.drop()
+            if not self._transaction.over:  # else it is committed, and Ctrl-C came while its records were handed over
+                self._transaction.drop()
             raise
 
     def _check_entered(self) -> None:

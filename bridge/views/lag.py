@@ -1,4 +1,4 @@
-"""How much waits in each partition of a queue, for how long, and what is parked; folded from the logs."""
+"""How much waits in each partition of a queue, since when, and what is suspended; folded from the logs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
 
-from konverse.bridge.kafka.clients import Kafka
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import UNREADABLE, Follower
+from konverse.bridge.reader.operations import waits
 from konverse.dialog.state.endpoint import timestamp_ms
-from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import AccessDenied
 
 from .reading_state import reading_of
 
@@ -22,20 +26,22 @@ class PartitionLag(NamedTuple):
 
     queue: str
     partition: int
-    messages: int = 0
-    """Messages that were accepted and not received."""
-    offsets: int = 0
+    messages: int | None = None
+    """Messages that were accepted and not received; None, here and below, for a partition that cannot be read."""
+    offsets: int | None = None
     """Offsets at the end of the data log that no owner has ingested. Some may hold no message."""
     oldest_s: float | None = None
-    """Seconds since the oldest of them was written, by Kafka's time; None when nothing waits."""
-    parked: int = 0
-    """Suspended conversations."""
-    parked_messages: int = 0
+    """Seconds since the oldest of them was written, by the topic's timestamps; None when nothing waits."""
+    suspended: int | None = None
+    """Conversations that wait for an operator, as `konverse suspended` lists them."""
+    suspended_messages: int | None = None
     """Messages among `messages` that wait in suspended conversations."""
-    reader: bool = False
+    reader: bool | None = None
     """A process owns the partition and is alive."""
+    held_up: str = ""
+    """Which records an open transaction of a foreign producer holds up, and how to fix it; empty if there is none."""
     unreadable: str = ""
-    """Why the logs of the partition cannot be read; then the other fields mean nothing. Empty if they can."""
+    """Why the logs of the partition cannot be read; empty if they can."""
 
 
 def lag_of(kafka: Kafka, queue: Queue) -> Iterator[PartitionLag]:
@@ -43,33 +49,42 @@ def lag_of(kafka: Kafka, queue: Queue) -> Iterator[PartitionLag]:
     for number in range(queue.partitions):
         with Follower(kafka, queue, number) as following:
             try:
-                state = following.catch_up()
-            except UNREADABLE as error:
+                yield _lag(kafka, queue, number, following)
+            except (*UNREADABLE, AccessDenied) as error:
                 yield PartitionLag(queue.name, number, unreadable=str(error))
-                continue
-            reading = reading_of(kafka, queue, number, following)
-            written = _oldest(kafka, queue, number, state, reading.waiting)
-        suspended = [endpoint for endpoint in state.live() if endpoint.suspended]
-        yield PartitionLag(
-            queue.name,
-            number,
-            sum(len(endpoint.queue) + len(endpoint.urgent) for endpoint in state.live()),
-            reading.waiting,
-            None if written is None else max(0, kafka_time_ms(kafka) - written) / 1000,
-            len(suspended),
-            sum(len(endpoint.queue) + len(endpoint.urgent) for endpoint in suspended),
-            reading.reader,
-        )
 
 
-def _oldest(kafka: Kafka, queue: Queue, number: int, state: Partition, behind: int) -> int | None:
-    """Time of the oldest record that waits, in milliseconds; None when nothing waits."""
-    waiting = [entry for endpoint in state.live() for entry in (*endpoint.urgent[:1], *endpoint.queue[:1])]
-    times = [timestamp_ms(entry[3]) for entry in waiting]
-    if behind:
-        ends = state.ingest_to, state.ingest_to + behind
-        with closing(LogReader(kafka)) as log, closing(log.read(queue.topic, number, *ends)) as chunks:
-            first = next((message for messages, _ in chunks for message in messages), None)
-        if first is not None:
-            times.append(first.timestamp()[1])
-    return min(times, default=None)
+def _lag(kafka: Kafka, queue: Queue, number: int, following: Follower) -> PartitionLag:
+    state = following.catch_up()
+    reading = reading_of(kafka, queue, number, following)
+    times = [timestamp_ms(entry[3]) for one in state.live() for entry in (*one.urgent[:1], *one.queue[:1])]
+    times += _first_unread(kafka, queue.topic, number, state.ingest_to)
+    suspended = [one for one in state.live() if waits(one)]
+    held_up = stalled(kafka, queue.topic, number) if reading.waiting else None
+    return PartitionLag(
+        queue.name,
+        number,
+        sum(len(one.queue) + len(one.urgent) for one in state.live()),
+        reading.waiting,
+        max(0, kafka_time_ms(kafka) - min(times)) / 1000 if times else None,
+        len(suspended),
+        sum(len(one.queue) + len(one.urgent) for one in suspended),
+        reading.reader,
+        "" if held_up is None else held_up.describe(queue.topic, number),
+    )
+
+
+def _first_unread(kafka: Kafka, topic: str, number: int, ingested_to: int) -> list[int]:
+    """Time of the first record that no owner has ingested, in milliseconds; empty when there is none.
+
+    Records may have been deleted before they were read, and those of an open transaction cannot be read yet. A stamp
+    that is the sender's says nothing about Kafka's time.
+    """
+    with closing(LogReader(kafka)) as log:
+        start, end = log.ends(topic, number)
+        with closing(log.read(topic, number, max(start, ingested_to), end)) as chunks:
+            try:
+                stamps = [message.timestamp() for messages, _ in chunks for message in messages[:1]][:1]
+                return [written for kind, written in stamps if kind == TIMESTAMP_LOG_APPEND_TIME]
+            except LogTruncated:  # between the two requests
+                return []

@@ -11,7 +11,7 @@ import pytest
 
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL
-from konverse.schemas.errors import AlreadyExists, ServiceNotFound
+from konverse.schemas.errors import AlreadyExists, InvalidState, ServiceNotFound
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.kit.databases import COPIES, Instance, several_databases
 from tests.kit.servers import Servers
@@ -191,6 +191,10 @@ def test_176_a_database_whose_broker_is_disabled_gets_no_dialogs_until_it_is_ena
     instance.sales.catalog.refresh()
     with pytest.raises(ServiceNotFound, match="the broker of its database is disabled"):
         begin(instance.sales)
+    instance.sales.admin.alter_database(enabled=False)
+    with pytest.raises(InvalidState, match="the broker of database 'sales' is disabled, so no dialog begins there"):
+        begin(instance.sales)
+    instance.sales.admin.alter_database(enabled=True)
     shown = {row.name: row.is_broker_enabled for row in instance.sales.views.databases()}
     assert shown == {"sales": True, "east": False, "west": False}
     instance["west"].admin.alter_database(enabled=True)
@@ -226,7 +230,7 @@ def test_222_a_new_broker_has_another_id_and_no_conversations_and_their_peers_ge
 
 def test_223_of_two_databases_with_one_id_only_one_can_be_enabled(instance: Instance) -> None:
     east, west = instance["east"], instance["west"]
-    with pytest.raises(AlreadyExists, match="enabled broker of database 'east' has the same id") as refused:
+    with pytest.raises(AlreadyExists, match="that of database 'east' is enabled and has the same id") as refused:
         west.admin.alter_database(broker_id=instance.id_of("east"))
     assert refused.value.number == 9772
     west.admin.alter_database(broker_id=instance.id_of("east"), enabled=False)

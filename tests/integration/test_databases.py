@@ -17,7 +17,14 @@ from konverse.bridge.cli.verify import COUNTED
 from konverse.bridge.client.outcomes import queue_at
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.catalog.objects import DatabaseBroker, Queue
-from konverse.schemas.errors import DialogNotFound, InvalidSettings, NothingChanged, QueueNotFound
+from konverse.schemas.errors import (
+    AlreadyExists,
+    DialogNotFound,
+    InvalidSettings,
+    NothingChanged,
+    OutcomeUnknown,
+    QueueNotFound,
+)
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.spark.write.settings import parse_writer
 from konverse.spark.write.sink import plan_of
@@ -283,3 +290,34 @@ def test_the_id_of_a_database_is_in_its_catalog_from_its_first_object_on(instanc
         instance.sales.catalog.refresh()
         dialog = begin(instance.sales, broker_instance=known)
         assert instance.place_of(dialog) == "north"
+
+
+def test_two_databases_without_objects_cannot_have_one_id(instance: Instance, servers: Servers) -> None:
+    name, known = instance.sales.settings.instance, uuid.uuid4()
+    with (
+        connected(servers.bootstrap, "a", instance=name) as a,
+        connected(servers.bootstrap, "b", instance=name) as b,
+    ):
+        a.admin.alter_database(broker_id=known)
+        with pytest.raises(AlreadyExists, match="that of database 'a' is enabled and has the same id"):
+            b.admin.alter_database(broker_id=known)
+
+
+def test_a_new_broker_keeps_its_id_until_all_conversations_are_removed(instance: Instance) -> None:
+    """No reader removes them. All partitions got the instruction, and the statement is repeated when there is one."""
+    west, old = instance["west"], instance.id_of("west")
+    west.admin.create_queue("Later", partitions=1)
+    west.admin.create_service("//sales/Later", queue="Later", contracts=[ORDERING])
+    for service in (ORDER_SERVICE, "//sales/Later"):
+        instance.sales.catalog.refresh()
+        dialog = instance.sales.begin_dialog(SHOP_SERVICE, service, ORDERING, broker_instance=old)
+        dialog.send(ORDER, b"x")
+    instance.sales.flush()
+    with pytest.raises(OutcomeUnknown, match="no reader of its queue runs"):
+        west.admin.alter_database(new_broker=True, timeout=0.5)
+    assert instance.id_of("west") == old
+    with west.reader("Later") as later, pumped(later):
+        until(lambda: later.conversations == 0 and later.owners, "the instruction waited for a reader")
+        with west.reader("Orders") as orders, pumped(orders):
+            assert west.admin.alter_database(new_broker=True, timeout=30).broker_id != str(old)
+            assert orders.conversations == 0

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -19,7 +20,7 @@ from konverse.bridge.kafka.clock import OpenTopic
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.outcome import Outcome
 from konverse.dialog.session.rotation import Age, AgeWatch
-from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown, StackError
+from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeExpired, OutcomeUnknown, StackError
 from konverse.schemas.identifiers import session_writer, time_of_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.wire import token
@@ -126,6 +127,30 @@ def test_the_outcome_of_an_arrived_message_is_received(servers: Servers, databas
             with pytest.raises(BadInput, match="this broker sent these messages"):
                 client.outcome(token.encode(Token(tuple(sent))))
         assert asked_while_somebody_works(broker, token.encode(Token(tuple(sent)))).received
+
+
+@pytest.mark.stack
+def test_messages_to_a_dropped_queue_expire_and_the_outcome_of_the_others_is_told(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        broker.admin.create_queue("Dropped", partitions=1)
+        gone = queue_of(broker, "Dropped").address(0)
+        with connected(servers.bootstrap, database) as client:
+            dialog = begin(client)
+            dialog.send(ORDER, b"0")
+            sender = client._client.sender
+            assert sender is not None
+            dialog.flush()
+            (sent,) = sent_as_if_nobody_knew(sender, dialog)
+        arrived = sent._replace(counters=(0,))
+        lost = arrived._replace(address=gone, conversation=bytes(16))
+        broker.admin.drop_queue("Dropped", force=True)
+        with pytest.raises(OutcomeExpired, match="was dropped, and its log with it"):
+            broker.outcome(token.encode(Token((lost,))))
+        with pytest.raises(OutcomeExpired, match=f"{UUID(int=0)} .*All other messages were received"):
+            asked_while_somebody_works(broker, token.encode(Token((lost, arrived))))
 
 
 def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:

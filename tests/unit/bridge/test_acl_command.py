@@ -45,6 +45,11 @@ def test_the_commands_grant_what_a_process_needs_and_comments_the_rest(kind: str
     assert set().union(*map(granted, commands)) == set(needed.rights)
     wanted = {right for other in others for right in other.rights} - set(needed.rights)
     assert set().union(*map(granted, comments)) == wanted
+    for other in others:  # each block of comments has all that its purpose needs
+        _, _, block = lines.partition(f"# {other.purpose}:\n")
+        block = block.split(":\n# ", 1)[0]
+        found = set().union(*map(granted, [line for line in block.splitlines() if line.startswith("# kafka-acls")]))
+        assert set(other.rights) - set(needed.rights) <= found
     assert len(commands) == len({(right.resource, right.name) for right in needed.rights}), "one for each resource"
 
 
@@ -56,7 +61,7 @@ def test_json_has_each_right_with_its_purpose() -> None:
     assert {row["name"] for row in found if row["operation"] == "Create"} == {
         f"one.default.a-20b{end}" for end in ("", ".queue.journal", ".queue.snapshot")
     }
-    (lifetime,) = [row for row in found if row["purpose"]]
+    (lifetime,) = [row for row in found if "route" in row["purpose"]]
     assert lifetime == {
         "principal": "User:boss", "resource": "topic", "name": "one.open", "pattern": "literal", "operation": "Write",
         "purpose": "for the lifetime of a route",
@@ -75,7 +80,8 @@ def test_the_page_shows_what_the_command_prints() -> None:
         (["nobody", "--principal", "User:x"], "'nobody' is not one of"),
         (["sender"], "Missing option '--principal'"),
         (["sender", "--principal", "User:x", "--queue", ""], "the queue name"),
-        (["sender", "--principal", "User:x", "--to", "a\x00b"], "control character"),
+        (["reader", "--principal", "User:x"], "name the queues of this reader with --queue"),
+        (["sender", "--principal", "User:x", "--queue", "a", "--to", "a\x00b"], "control character"),
     ],
 )
 def test_wrong_words_are_refused(words: list[str], error: str) -> None:

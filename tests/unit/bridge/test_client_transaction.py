@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,10 +11,11 @@ import pytest
 from konverse.bridge.catalog.destinations import Destinations, destination_of
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.transaction import ClientTransaction
+from konverse.dialog.session.dialogs import DialogState
 from konverse.dialog.session.session import Session
 from konverse.schemas.errors import InvalidState, TopicMismatch
 from konverse.schemas.wire.records import Timer
-from tests.kit.builders import begin_block, identifier
+from tests.kit.builders import address_of, begin_block, identifier
 
 
 def transaction_of(decided: list[str]) -> ClientTransaction:
@@ -43,6 +45,22 @@ def test_a_block_behind_the_one_that_has_ended_is_refused() -> None:
     transaction._transaction.over = True
     with pytest.raises(InvalidState, match="the transaction is over"), transaction:
         raise AssertionError
+
+
+def test_ctrl_c_behind_the_commit_leaves_the_transaction_committed() -> None:
+    """The session has it, and its records are handed over when Ctrl-C comes."""
+    transaction = transaction_of([])
+    transaction._sender.session.transmit_to(address_of("transmission"))
+
+    def interrupted(_dialog: object, call: Callable[[], object]) -> None:
+        call()
+        raise KeyboardInterrupt
+
+    cast("Any", transaction._sender).decide_with_room = interrupted
+    with pytest.raises(KeyboardInterrupt), transaction:
+        begun = transaction._transaction.begin(identifier("a"), begin_block())
+    assert transaction._transaction.over
+    assert begun.state is DialogState.OPEN
 
 
 def test_an_end_and_a_timer_are_refused_as_a_send_is_where_a_topic_is_gone() -> None:
