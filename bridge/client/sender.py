@@ -248,9 +248,9 @@ class Sender:
                 raise not_verified(timeout_s, self._producer.last_failure, self._token(dialog))
             time.sleep(POLL_S)
 
-    def settle(self, timeout_s: float | None = None) -> None:
+    def settle(self, timeout_s: float | None = None, *, leaves: bool = False) -> None:
         """Return when Kafka has everything. Messages of transactions are then sent even without this process."""
-        self._wait_until(lambda: self.session.idle, None, timeout_s, None)
+        self._wait_until(lambda: self.session.idle, None, timeout_s, None, leaves=leaves)
 
     @property
     def unacknowledged(self) -> str:
@@ -372,7 +372,7 @@ class Sender:
                     if self._in_vain():
                         raise self._given_up()
                     self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
-                self._wait_until(lambda: self.session.idle, None, timeout_s, None, leaves=True)
+                self.settle(timeout_s, leaves=True)
                 with self._producer.lock:
                     unverified = self._destinations.unverified(self.session)
                     if self.session.may_close:  # else outputs of its transactions have not arrived (M106)

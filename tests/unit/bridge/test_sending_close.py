@@ -73,7 +73,7 @@ def test_a_closing_sender_that_waits_for_its_last_records_blocks_no_other_caller
     sender.send(dialog, "order", b"one")
     asked, answered = threading.Event(), threading.Event()
 
-    def settle(_timeout_s: float | None = None) -> None:
+    def settle(_timeout_s: float | None = None, **_: Any) -> None:
         asked.set()
         assert answered.wait(DEADLINE_S)
 
