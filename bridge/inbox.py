@@ -20,6 +20,8 @@ from konverse.schemas.errors import BadInput
 from konverse.schemas.limits import INBOX_RESULT_BYTES_MAX
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+_LEGACY: Final = -1
+"""`autocommit` of a SQLite connection whose transactions `isolation_level` governs; the default."""
 _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
@@ -144,15 +146,17 @@ def _check_size(message: Message, result: bytes) -> None:
 
 def _check_transactional(connection: DatabaseConnection) -> None:
     """Raise BadInput for a connection in autocommit mode or inside a transaction."""
-    by_itself = getattr(connection, "autocommit", False) is True
-    if _driver(connection) == "sqlite3" and by_itself is False:
-        by_itself = getattr(connection, "isolation_level", "") is None and getattr(connection, "autocommit", -1) == -1
+    mode = getattr(connection, "autocommit", _LEGACY)
+    by_itself = mode is True
+    if _driver(connection) == "sqlite3" and mode == _LEGACY:
+        by_itself = getattr(connection, "isolation_level", "") is None
     if by_itself:
         raise BadInput(
             "the connection is in autocommit mode, so the effects and the inbox row would not commit together: turn "
             "autocommit off"
         )
-    busy = getattr(connection, "in_transaction", False)  # sqlite3
+    always_in_one = _driver(connection) == "sqlite3" and mode is False  # as PEP 249 demands, so it says nothing
+    busy = not always_in_one and getattr(connection, "in_transaction", False)
     if busy or getattr(getattr(connection, "info", None), "transaction_status", 0):  # psycopg
         raise BadInput(
             "the connection is in a transaction already: commit it first, and give each thread a connection of its own"

@@ -182,7 +182,7 @@ class Instructions:
 
         Messages of another database are judged by its catalog; none is taken for rejected here (`own` is False).
         """
-        judge = CatalogJudge(self._catalog, self._validator, logging.DEBUG) if own else None  # predicts the owner's
+        judge = CatalogJudge(self._catalog, self._validator, predicts=True) if own else None
         return following.fold_uncommitted(judge, kafka_time_ms(self._kafka)).state
 
     def _meant(

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("konverse.operator")
 
+LEAVE_S: Final = 5.0
 LOOK_EVERY_S: Final = 0.5
 SAME_COMMAND_MS: Final = 1_000
 """Instructions to several queues about one conversation belong to one command if Kafka received them in this time."""
@@ -89,9 +90,9 @@ class InstructionListener:
         self._thread = in_background("konverse-operator", self._run)
 
     def close(self) -> None:
-        """Stop the thread and wait for its end."""
+        """Stop the thread and wait for its end; not long, as a request to a Kafka that is away takes a minute."""
         self._closed.set()
-        self._thread.join()
+        self._thread.join(LEAVE_S)
 
     def _run(self) -> None:
         reader: LogReader | None = None

@@ -42,6 +42,8 @@ SERVICE_NOT_FOUND: Final = 8470
 TYPE_NOT_IN_CONTRACT: Final = 8498
 NO_XML: Final = (9616, 9615)
 """Errors for a body that fails XML validation, by the receiver's role: initiator, target."""
+PAUSE_S_MIN: Final = 1.0
+PAUSE_S_MAX: Final = 30.0
 NOT_EXAMINED: Final = 9704
 """The body could not be validated within the limits of time and memory."""
 
@@ -72,11 +74,14 @@ class Rules(NamedTuple):
 class CatalogJudge:
     """Judges messages for the owners of one reader (implements `konverse.dialog.state.partition.AdmissionPolicy`)."""
 
-    def __init__(self, catalog: Catalog, validator: Validator, level: int = logging.WARNING) -> None:
-        """Verdicts are logged at `level`."""
+    def __init__(self, catalog: Catalog, validator: Validator, *, predicts: bool = False) -> None:
+        """`predicts`: it says what an owner will do. Refusals are no news, and what it cannot validate is accepted."""
         self._catalog = catalog
         self._validator = validator
-        self._level = level
+        self._predicts = predicts
+        self._said = LogThrottle()
+        self.pause_s = 0.0
+        """How long a partition waits for the validator before it is claimed again; 0 while messages are validated."""
         self._version = catalog.version
         self._allowed: dict[tuple[str, str, Role, str], BodyCheck] = {}
         """Accepted combination of service, contract, role and message type -> the check of its bodies."""
@@ -100,27 +105,20 @@ class CatalogJudge:
         if body_check is None:
             reason = self._reason(terms, role, message_type)
             if reason:
-                log.log(
-                    self._level,
-                    "a message of type %r from service %r to service %r under contract %r is rejected with error %d",
-                    message_type,
-                    terms.far_service,
-                    terms.service,
-                    terms.contract,
-                    reason,
+                self._log_refusal(
+                    (*key, reason),
+                    f"messages of type {message_type!r} from service {terms.far_service!r} to service "
+                    f"{terms.service!r} under contract {terms.contract!r} are rejected with error {reason}",
                 )
                 return Rejection(reason)
             body_check = self._allowed[key] = self._body_check(self._catalog.get(MessageType, message_type))
         fault, examined = self._look(body_check, body, terms, message_type)
         if not fault:
             return None
-        log.log(
-            self._level,
-            "a message of type %r from service %r to service %r is rejected: %s",
-            message_type,
-            terms.far_service,
-            terms.service,
-            fault,
+        self._log_refusal(
+            key,
+            f"a message of type {message_type!r} from service {terms.far_service!r} to service {terms.service!r} is "
+            f"rejected: {fault}",
         )
         reason = NO_XML[role] if body_check.validation.is_xml else BODY_NOT_VALID
         return Rejection.of(reason if examined else NOT_EXAMINED, fault)
@@ -133,8 +131,11 @@ class CatalogJudge:
         if body_check.schema is None:
             return BodyFinding(fault_of(body_check.validation, body))
         try:
-            return self._validator.validate(body_check.schema, body or b"")
+            finding = self._validator.validate(body_check.schema, body or b"")
         except ValidatorUnavailable as error:  # the partition is claimed again, and its messages are validated again
+            if self._predicts:
+                return BodyFinding("")
+            self.pause_s = min(PAUSE_S_MAX, max(PAUSE_S_MIN, 2 * self.pause_s))
             if self._unavailable.due():
                 log.error(  # noqa: TRY400  # text suffices
                     "messages of type %r to service %r wait, because the validator is unavailable: %s",
@@ -143,6 +144,15 @@ class CatalogJudge:
                     error,
                 )
             raise
+        self.pause_s = 0.0
+        return finding
+
+    def _log_refusal(self, subject: tuple[object, ...], text: str) -> None:
+        """Log a refusal, seldom: a foreign client can cause refusals as fast as it writes."""
+        if self._predicts:
+            log.debug("%s", text)
+        elif count := self._said.due(subject):
+            log.warning("%s%s", text, f" ({count:,} so far)" if count > 1 else "")
 
     def level(self, contract: str, local_service: str, remote_service: str) -> int:
         """The level of a new side, by the broker priorities known here; Kafka is not asked (behaviours 216, 217)."""

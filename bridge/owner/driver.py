@@ -261,6 +261,11 @@ class OwnerDriver:
         self._run_effects(owner, owner.commit(now_ms()))
 
     @property
+    def validator_pause_s(self) -> float:
+        """How long to wait before a partition is claimed again whose messages nobody here could validate."""
+        return 0.0 if self._rules.judge is None else self._rules.judge.pause_s
+
+    @property
     def gated(self) -> bool:
         """Whether outputs to one destination wait for earlier outputs to another one."""
         return any(owner.fold.state.gated for owner in self.owners.values())

@@ -347,7 +347,8 @@ class Assignment:
                 "uncommitted messages are received there again. Give each process partitions of its own"
             )
         elif number in self._assigned and number not in self._driver.owners:
-            self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
+            pause_s = CLAIM_AGAIN_S + self._driver.validator_pause_s
+            self._claim_again_at.setdefault(number, time.monotonic() + pause_s)
 
     def _adopt(self, number: int) -> None:
         """Claim a partition that has no live owner, whichever reader the group has assigned it to."""

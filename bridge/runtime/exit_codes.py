@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.schemas.errors import BadInput, KonverseError, StackError, Unavailable
+from konverse.schemas.errors import BadInput, KonverseError, StackError, Unavailable, ValidatorUnavailable
 
 FAILED: Final = 7
 """Any other failure; the error text says which."""
@@ -12,6 +12,7 @@ FAILED: Final = 7
 _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
     (BadInput, 2),
     (StackError, 3),
+    (ValidatorUnavailable, FAILED),
     (Unavailable, 6),
     (KonverseError, FAILED),
 )

@@ -10,7 +10,6 @@ rows, and the logs are folded.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -73,7 +72,7 @@ class StateReader:
     def __init__(self, kafka: Kafka, catalog: Catalog, validator: Validator, redis_url: str | None) -> None:
         self._kafka = kafka
         self._silence_timeout_s = kafka.settings.silence_timeout_s
-        self._judge = CatalogJudge(catalog, validator, logging.DEBUG)  # only predicts what the owner will reject
+        self._judge = CatalogJudge(catalog, validator, predicts=True)
         self._redis = connect_redis(redis_url) if redis_url else None
         self._trouble = "" if redis_url else NO_REDIS
         """Why Redis is not used (any more); empty while it is."""

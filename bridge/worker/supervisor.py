@@ -13,7 +13,7 @@ from typing import Final
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader.activation import Activation
-from konverse.bridge.runtime.exit_codes import CUT_OFF
+from konverse.bridge.runtime.exit_codes import CUT_OFF, FAILED
 from konverse.bridge.runtime.presence import PresenceReader
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.counting import listed
@@ -173,6 +173,11 @@ class Child:
         with closing(seen):
             return seen.in_a_handler()
 
+    @property
+    def in_a_handler(self) -> bool:
+        """Whether the process is inside a handler; True also where that is not known."""
+        return self._seen is None or self._seen.in_a_handler()
+
     def stop(self) -> None:
         """Ask the process to finish its running handlers and end."""
         if self._process is not None:
@@ -219,7 +224,7 @@ class Supervisor:
             finally:
                 for child in self._children:
                     child.kill()
-        return failed - PERMANENT_FAILURE if failed else CUT_OFF if cut_off else 0
+        return failed - PERMANENT_FAILURE if failed else cut_off
 
     def _work(self) -> int:
         """Watch until all are drained, one fails for good, or a signal arrives. Returns the failure's code, else 0."""
@@ -234,21 +239,28 @@ class Supervisor:
         log.info("stopping: running handlers have %.0f s to finish; a second signal kills them", self._grace_s)
         return 0
 
-    def _stop(self) -> bool:
-        """Let all processes finish. Returns whether the grace period ended before some of them did."""
+    def _stop(self) -> int:
+        """Let all processes finish. Returns an exit code: not 0 when the grace period ended before some of them did."""
         for child in self._children:
             child.stop()
         deadline = time.monotonic() + self._grace_s
-        while any(child.alive for child in self._children):
+        while alive := [child for child in self._children if child.alive]:
             if time.monotonic() > deadline or self._signals > 1:
-                titles = dict.fromkeys(child.title for child in self._children if child.alive)
+                busy = [child for child in alive if child.in_a_handler]
+                if busy:
+                    log.error(
+                        "running handlers are killed, those of %s; their uncommitted messages are received again",
+                        listed(dict.fromkeys(child.title for child in busy)),
+                    )
+                    return CUT_OFF
                 log.error(
-                    "running handlers are killed, those of %s; their uncommitted messages are received again",
-                    listed(titles),
+                    "the readers of %s are killed before they have given their partitions back, as if Kafka did not "
+                    "answer; no handler ran",
+                    listed(dict.fromkeys(child.title for child in alive)),
                 )
-                return True
+                return FAILED
             time.sleep(LOOK_EVERY_S)
-        return False
+        return 0
 
     @contextmanager
     def _listening(self) -> Iterator[None]:

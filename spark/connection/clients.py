@@ -5,7 +5,6 @@ Importing the bridge takes a third of a second; `spark.daemon` imports it once f
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final, Protocol
@@ -147,7 +146,7 @@ def fold(settings: ConnectionSettings, queue: Queue, partition: int) -> Partitio
         Follower(kafka_of(settings), queue, partition) as following,
     ):
         now_ms = kafka_time_ms(kafka_of(settings))
-        return following.fold_uncommitted(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state
+        return following.fold_uncommitted(CatalogJudge(catalog, validator, predicts=True), now_ms, FOLD_S_MAX).state
 
 
 def _catalog(settings: ConnectionSettings) -> Catalog:

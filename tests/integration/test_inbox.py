@@ -16,7 +16,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from konverse.bridge.inbox import DatabaseConnection, Inbox
+from konverse.bridge.inbox import DatabaseConnection, Inbox, _check_transactional
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import BadInput
 from konverse.schemas.limits import INBOX_RESULT_BYTES_MAX
@@ -154,6 +154,26 @@ def test_a_connection_that_is_in_a_transaction_is_refused(connect: Connect, inbo
         with pytest.raises(BadInput, match="commit it first"):
             inbox.forget(connection, timedelta())
         step.result = b"went on"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="SQLite connections of this Python have no autocommit")
+def test_a_sqlite_connection_without_autocommit_can_be_used() -> None:
+    """It always has a transaction open, as PEP 249 demands."""
+    made: Any = sqlite3.connect
+    inbox = Inbox()
+    with closing(made(":memory:", autocommit=False)) as connection:
+        inbox.create(connection)
+        for first in (True, False):
+            with inbox.once(connection, message("a")) as step:
+                assert step.first is first
+
+
+def test_the_transaction_that_a_sqlite_connection_always_has_is_not_the_callers() -> None:
+    class Connection:
+        autocommit, in_transaction = False, True
+
+    Connection.__module__ = "sqlite3"
+    _check_transactional(cast("Any", Connection()))
 
 
 def test_errors_that_lost_data_led_to_are_one_for_each_conversation(connect: Connect, inbox: Inbox) -> None:

@@ -175,6 +175,37 @@ def test_a_body_without_an_available_validator_gets_no_verdict(
     assert caplog.text.count("lxml is missing") == 1
 
 
+def test_a_partition_whose_messages_nobody_can_validate_is_claimed_seldom(catalog: Objects) -> None:
+    catalog.objects[MessageType, "note"] = MessageType("note", Validation.AVRO, schema='"long"')
+    validator = Findings(None)
+    judge = CatalogJudge(cast("Catalog", catalog), cast("Validator", validator))
+    pauses = []
+    for _ in range(7):
+        with pytest.raises(ValidatorUnavailable):
+            judge.verdict(AT_TARGET, TARGET, "note", b"body")
+        pauses.append(judge.pause_s)
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    validator.finding = BodyFinding("")
+    judge.verdict(AT_TARGET, TARGET, "note", b"body")
+    assert judge.pause_s == 0
+
+
+def test_a_prediction_takes_what_it_cannot_validate_for_accepted(catalog: Objects) -> None:
+    """The command of an operator works on a machine without the validating libraries."""
+    catalog.objects[MessageType, "note"] = MessageType("note", Validation.AVRO, schema='"long"')
+    judge = CatalogJudge(cast("Catalog", catalog), cast("Validator", Findings(None)), predicts=True)
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"body") is None
+
+
+def test_refusals_of_one_kind_are_logged_seldom(catalog: Objects, caplog: pytest.LogCaptureFixture) -> None:
+    judge = CatalogJudge(cast("Catalog", catalog), cast("Validator", Findings(None)))
+    for name in ("nothing", "nothing", "none"):
+        assert judge.verdict(AT_TARGET, TARGET, name, b"") == Rejection(8428)
+    assert [line.split(" from ")[0] for line in caplog.messages] == [
+        "messages of type 'nothing'", "messages of type 'none'"
+    ]  # fmt: skip
+
+
 def queue(name: str) -> Queue:
     return Queue(name, f"k.d.{name}", "queue", 2, name.encode().ljust(16), b"", b"")
 

@@ -40,9 +40,9 @@ def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*programs: str, grace_s: float = 30.0) -> Supervisor:
         left = list(programs)
 
-        def command(_job: Job, _file: int) -> list[str]:
+        def command(_job: Job, file: int) -> list[str]:
             program = left.pop(0) if len(left) > 1 else left[0]
-            return [sys.executable, "-c", NAMED + program, str(tmp_path)]
+            return [sys.executable, "-c", NAMED + program, str(tmp_path), str(file)]
 
         monkeypatch.setattr(supervising, "command", command)
         return Supervisor([JOB], grace_s)
@@ -117,11 +117,20 @@ def test_a_second_signal_that_comes_when_all_is_over_does_not_change_the_exit_co
 @pytest.mark.parametrize(
     ("signals", "grace_s"), [((signal.SIGTERM,), 0.1), ((signal.SIGTERM, signal.SIGINT), 600.0)], ids=["time", "signal"]
 )
-def test_a_process_that_does_not_finish_is_killed(
-    supervise: Any, tmp_path: Path, signals: tuple[signal.Signals, ...], grace_s: float
+@pytest.mark.parametrize(("last", "code"), [("\\1", 8), ("\\0", 7)], ids=["in a handler", "away from Kafka"])
+def test_a_process_that_does_not_finish_is_killed(  # noqa: PLR0917  # fixtures and cases
+    supervise: Any,
+    tmp_path: Path,
+    signals: tuple[signal.Signals, ...],
+    grace_s: float,
+    last: str,
+    code: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    program = f"os.pwrite(int(sys.argv[2]), b'{last}', 0); time.sleep(600)"
     sending = signalled(tmp_path, *signals)
-    assert supervise("time.sleep(600)", grace_s=grace_s).run() == 8
+    assert supervise(program, grace_s=grace_s).run() == code
+    assert ("running handlers are killed" in caplog.text) is (code == 8)
     sending.join()
     (pid,) = tmp_path.iterdir()
     with pytest.raises(ProcessLookupError):
