@@ -102,6 +102,8 @@ def _read(parser: Parser, body: bytes, finding: BodyFinding) -> tuple[Any, str |
         return parser.parse(body), None
     except Unfit as error:
         return None, str(error)
+    except (OverflowError, TypeError, ValueError) as error:  # one body must not fail the query
+        return None, f"a value does not fit its column: {error}"
 
 
 def _columns(parser: Parser, values: list[Any], faults: list[str | None]) -> tuple[pa.Array, list[str | None]]:

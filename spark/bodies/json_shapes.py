@@ -87,6 +87,8 @@ class _JsonMapping:
             fields = {name: self.shape(part, f"{at}.{name}", inside) for name, part in properties.items()}
             return _only(dict, "object", struct(fields), at)
         others = schema.get("additionalProperties")
+        if schema.get("patternProperties"):
+            raise Unmapped(at, "has patternProperties: a map has values of one type; use additionalProperties alone")
         if not isinstance(others, dict):
             raise Unmapped(at, "is an object without properties: name them, or give additionalProperties a type")
         return _only(dict, "object", mapped(self.shape(others, f"{at}.*", inside)), at)

@@ -30,7 +30,8 @@ from .settings import ConnectionSettings
 FOLD_S_MAX: Final = 600.0
 """Longest time for the fold of a partition."""
 _KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
-"""One for each cluster and set of client settings. It lives as long as the process, and keeps its admin client."""
+"""One for each cluster and set of client settings, each with an admin client; the oldest goes when there are many."""
+KAFKAS_MAX: Final = 8
 
 
 class Reachable(Protocol):
@@ -51,6 +52,8 @@ def kafka_of(settings: Reachable) -> Kafka:
     """The factory of the bridge's clients for these options."""
     key = (settings.bootstrap, *sorted(settings.client.items()))
     if key not in _KAFKAS:
+        if len(_KAFKAS) >= KAFKAS_MAX:  # passwords change in a process that lives long
+            del _KAFKAS[next(iter(_KAFKAS))]
         url = f"kafka://{settings.bootstrap}"
         client = {name: value for name, value in settings.client.items() if name not in OWN_PROPERTIES}
         _KAFKAS[key] = Kafka(BridgeSettings.load(kafka=url, client=client))

@@ -121,6 +121,8 @@ class ConnectionSettings:
     include_all: bool
     include_groups: bool
     """Whether messages have the column `conversation_group`."""
+    of_streams: tuple[str, ...]
+    """Given options that only a stream has."""
     max_rows: int | None
     """Bound on the records of a micro-batch; None: no bound."""
     fail_on_data_loss: bool
@@ -170,6 +172,7 @@ def parse(options: Mapping[str, str]) -> ConnectionSettings:
         ending=_border("ending", given, "latest"),
         include_all="all" in include,
         include_groups="groups" in include,
+        of_streams=tuple(option for option in _OF_STREAMS if option in given),
         max_rows=_max_rows(given.get("maxRows")),
         fail_on_data_loss=_flag("failOnDataLoss", given.get("failOnDataLoss", "true")),
         partitions=partitions_of(given.get("partitions")),
@@ -286,6 +289,9 @@ _OF_MESSAGES: Final = (
 """Options of reads by offsets, which the modes `conversations` and `returned` do not have."""
 
 
+_OF_STREAMS: Final = ("maxRows", "failOnDataLoss", "stateFolder")
+
+
 def _mode(given: Mapping[str, str]) -> Mode:
     value = given.get("mode", Mode.MESSAGES.value).strip().lower()
     if value not in [mode.value for mode in Mode]:
@@ -296,8 +302,8 @@ def _mode(given: Mapping[str, str]) -> Mode:
         for option in _OF_MESSAGES:
             if option in given:
                 raise InvalidSettings(f"option {option!r} chooses among messages; remove it for mode {value!r}")
-    if mode is Mode.JOURNAL and "incarnation" in given:
-        raise InvalidSettings("option 'incarnation' chooses among messages; remove it for mode 'journal'")
+    if mode is not Mode.MESSAGES and "incarnation" in given:
+        raise InvalidSettings(f"option 'incarnation' chooses among messages; remove it for mode {value!r}")
     return mode
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from konverse.schemas.limits import COMMIT_PARTS_MAX
 from konverse.spark.connection.settings import ConnectionSettings
 from konverse.spark.log.decisions import COLUMNS, JudgeState
 from konverse.spark.log.states import States
@@ -26,6 +27,7 @@ class JournalStreamReader(RangesStreamReader):
         super().__init__(of_journal(settings))
         self._schema = arrow_schema(schema, COLUMNS)
         self._data_topic = settings.topic
+        self._records_before = COMMIT_PARTS_MAX  # a micro-batch may end between two parts of a COMMIT
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
         """A task for each range. The queue is looked up once: `ranges` notices when it was created again."""

@@ -18,7 +18,7 @@ from konverse.spark.connection.clients import check_topics, fold, queue_of, topi
 from konverse.spark.connection.settings import ConnectionSettings
 from konverse.spark.log.columns import Column
 
-from .reader import arrow_schema, rare_collections
+from .reader import arrow_schema, check_batch, rare_collections
 
 ROWS_MAX: Final = 8_192
 """Rows of one Arrow batch."""
@@ -44,6 +44,7 @@ class QueueReader(DataSourceReader, Generic[Of]):
         if settings.queue is None:
             mode = settings.mode.value
             raise InvalidSettings(f"mode {mode!r} needs a queue; give 'queue' and its 'database' instead of 'topic'")
+        check_batch(settings)
         self._settings = settings
         self._schema = arrow_schema(schema, self.columns)
 

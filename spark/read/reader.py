@@ -51,12 +51,18 @@ class Range(InputPartition):
         return self.first < self.end
 
 
+def check_batch(settings: ConnectionSettings) -> None:
+    """Raise InvalidSettings for an option that only a stream has."""
+    for option in settings.of_streams:
+        instead = ", and use `limit` to get fewer rows" if option == "maxRows" else ""
+        raise InvalidSettings(f"option {option!r} is for streams; remove it{instead}")
+
+
 class RangesReader(DataSourceReader):
     """A batch read of ranges of a topic, one for each partition."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        if settings.max_rows is not None:
-            raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` to get fewer rows")
+        check_batch(settings)
         self._settings = settings
 
     def ranges(self) -> list[Range]:
@@ -78,6 +84,12 @@ class RangesReader(DataSourceReader):
         settings, only = self._settings, self._settings.conversations
         first = resolve(topic, "startingOffsets", settings.starting, bounds)
         end = resolve(topic, "endingOffsets", settings.ending, bounds)
+        for one in bounds:
+            if first[one] > end[one]:
+                raise InvalidSettings(
+                    f"partition {one} is to be read from offset {first[one]} up to {end[one]}: the start lies behind "
+                    "the end; give 'startingOffsets' or 'startingTimestamp' before 'endingOffsets' or 'endingTimestamp'"
+                )
         return [Range(one, bound.first, first[one], end[one], only, tag) for one, bound in bounds.items()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ log: Final = logging.getLogger("konverse.spark")
 
 NOTHING_NEEDED: Final = 1 << 62
 """The offset for a log that the stream does not read: higher than any offset of a log."""
+
+
+TELL_AGAIN_S: Final = 3_600.0
 
 
 class Registration:
@@ -36,13 +40,19 @@ class Registration:
         self._group = config["group.id"]
         self._consumer = Consumer(config)
         self._told: dict[int, int] = {}
+        self._tell_again_at = 0.0
+        """Monotonic time from which all offsets are committed once more."""
         self._refused = False
 
     def needs(self, offsets: Mapping[int, int]) -> None:
         """Make truncation spare all records from these offsets on.
 
-        If Kafka refuses, the stream goes on, a warning is logged once, and the next call tries again.
+        If Kafka refuses, the stream goes on, a warning is logged once, and the next call tries again. Offsets are also
+        committed each hour although they are the same: Kafka forgets those of a group without members after a while
+        (`offsets.retention.minutes`, 7 days by default).
         """
+        if time.monotonic() >= self._tell_again_at:
+            self._told.clear()
         changed = {partition: offset for partition, offset in offsets.items() if self._told.get(partition) != offset}
         if not changed:
             return
@@ -51,6 +61,8 @@ class Registration:
             places += [TopicPartition(self._data, partition, NOTHING_NEEDED) for partition in changed]
         failure = self._commit(places)
         if failure is None:
+            if not self._told:
+                self._tell_again_at = time.monotonic() + TELL_AGAIN_S
             self._told.update(changed)
         elif not self._refused:
             self._refused = True

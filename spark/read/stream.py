@@ -85,6 +85,8 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: Position | None = None
         self._stop_at: dict[str, int] | None = None
         self._state_due_s: dict[str, float] = {}
+        self._records_before = 0
+        """Number of records before a position that its first rows may need."""
         self._queue: Queue | None = None
         """The queue as the catalog has it; None for a bare topic, and for a queue that is in no catalog."""
         self._checked = False
@@ -120,6 +122,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_queue()
             self._check_topic(start)
             self._known = True
+        self._needs(start)  # also while nothing comes, or Kafka would forget the registration
         ends = self._ends()
         begin = {partition: start["partitions"].get(partition, 0) for partition in ends}
         shorter = [partition for partition, end in ends.items() if end < begin[partition]]
@@ -209,7 +212,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._registration = self._registered(position["reader"])
         written = _states_of(position)
         offsets = {int(name): min(offset, written.get(name, 0)) for name, offset in position["partitions"].items()}
-        self._registration.needs(offsets)
+        self._registration.needs({name: max(0, offset - self._records_before) for name, offset in offsets.items()})
 
     def _registered(self, reader: str) -> Registration:
         return Registration(self._settings, reader)

@@ -176,7 +176,11 @@ def column_of(answered: Any, field: pa.Field) -> list[Any]:
 
 
 def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
-    values = [*chunk.dictionary.to_pylist(), None]
+    try:
+        values = [*chunk.dictionary.to_pylist(), None]
+    except UnicodeDecodeError:  # Spark keeps any bytes in a string
+        texts = chunk.dictionary.cast(pa.binary()).to_pylist()
+        values = [*(text.decode("utf-8", "replace") for text in texts), None]
     return [values[index] for index in pc.fill_null(chunk.indices, len(values) - 1).to_numpy().tolist()]
 
 
@@ -194,12 +198,12 @@ def apply(transaction: Transaction, part: AnsweredTransaction) -> Done:
             if message_type is not None:
                 transaction.send(dialog, message_type, body or b"")
                 replies += 1
-            if error is not None:
+            if error is not None and dialog not in ended:
                 if error <= 0:
                     raise BadInput(f"it is {error}; an error has a code of 1 or more, null means no error")
                 transaction.end(dialog, error=error, description=shortened(description or f"Error {error}."))
                 ended.add(dialog)
-            elif end:
+            elif end and dialog not in ended:  # a row cannot know how many messages of its conversation there are
                 transaction.end(dialog)
                 ended.add(dialog)
     except tuple(_FAULTS) as fault:

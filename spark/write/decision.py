@@ -28,6 +28,7 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AccessDenied, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 from konverse.schemas.wire.envelope import HEADER
 from konverse.spark.connection.cached_clients import IdleClients
+from konverse.spark.connection.clients import KAFKAS_MAX
 
 from .plan import Plan
 from .settings import shown_id
@@ -48,7 +49,7 @@ DECIDE_S: Final = 300.0
 """A batch that is not decided within this time has an unknown outcome."""
 
 _PRODUCERS: Final[dict[Kafka, Producer]] = {}
-"""Kept for the life of the process: a new producer waits half a second until Kafka has given it an id."""
+"""Kept, as a new producer waits half a second until Kafka has given it an id. The oldest goes when there are many."""
 
 _FOLLOWINGS: Final = IdleClients(Follower.close)
 """Followers of journals in which batches were decided. The next batch continues reading at their positions."""
@@ -198,6 +199,8 @@ class BatchDecision:
         place = effect.address
         producer = _PRODUCERS.get(self._kafka)
         if producer is None:
+            if len(_PRODUCERS) >= KAFKAS_MAX:
+                del _PRODUCERS[next(iter(_PRODUCERS))]
             producer = _PRODUCERS[self._kafka] = self._kafka.journal_producer()
         answers: list[object] = []
         try:

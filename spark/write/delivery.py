@@ -20,6 +20,7 @@ from konverse.schemas.counting import counted
 from konverse.schemas.errors import BodyTooLarge, InvalidSettings, KafkaUnavailable, KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
+from konverse.spark.connection.clients import KAFKAS_MAX
 
 from .rows import Records
 from .settings import WriteSettings
@@ -83,6 +84,8 @@ class Delivery:
         self._key = (os.getpid(), settings.bootstrap, settings.delivery_timeout_s, *sorted(settings.client.items()))
         kept = _KEPT.producers.get(self._key)
         self._producer = _made(settings) if kept is None else kept  # an idle producer has length 0, so it is false
+        if self._key not in _KEPT.producers and len(_KEPT.producers) >= KAFKAS_MAX:
+            del _KEPT.producers[next(iter(_KEPT.producers))]
         _KEPT.producers[self._key] = self._producer
         self._heard: dict[Address, _Heard] = {}
         self.handed = 0

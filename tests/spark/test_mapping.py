@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process, route, route_arrow
 from konverse.spark.read.ledger import conversations
-from konverse.spark.receive.answers import Done, read
+from konverse.spark.receive.answers import Done, apply, column_of, read
 from konverse.spark.receive.mapping import Answerer, Batches, QueueSource
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
@@ -180,6 +180,21 @@ def test_columns_of_an_answer_have_names_by_sparks_case_rule(
     frame = spark.createDataFrame([], "Conversation binary, ROLE string, Sequence int, body binary, kind string")
     ledger = conversations(frame.withColumn("Timestamp", f.current_timestamp()))
     assert ledger.count() == 0
+
+
+def test_texts_that_are_not_utf_8_reach_the_answer_with_a_replacement() -> None:
+    """Spark keeps any bytes in a string."""
+    texts = pa.array([b"\xffNORTH", b"south", None]).view(pa.string())
+    field = pa.field("reason", pa.string())
+    assert column_of(pa.table({"reason": texts}), field) == ["\ufffdNORTH", "south", None]
+
+
+def test_a_conversation_is_ended_once_however_many_of_its_messages_say_so() -> None:
+    transaction = MagicMock()
+    messages: list[Any] = [SimpleNamespace(dialog="a", type=ORDER), SimpleNamespace(dialog="a", type=ORDER)]
+    rows = [(number, None, None, True, None, None) for number in range(2)]
+    assert apply(transaction, cast("Any", (messages, 0, rows))) == Done(2, 0, 1, 0)
+    transaction.end.assert_called_once_with("a")
 
 
 @pytest.mark.parametrize(

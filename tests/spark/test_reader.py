@@ -382,6 +382,17 @@ def test_the_begin_of_a_conversation_is_read(new_log: NewLog) -> None:
 def test_rows_of_a_micro_batch_mean_nothing_to_a_batch(new_log: NewLog) -> None:
     with pytest.raises(InvalidSettings, match="'maxRows' is for streams; remove it, and use `limit`"):
         reader(new_log(), JUDGED, include="all", maxRows="3")
+    for option, value in {"failOnDataLoss": "true", "stateFolder": "/tmp/states"}.items():
+        with pytest.raises(InvalidSettings, match=f"'{option}' is for streams; remove it"):
+            reader(new_log(), JUDGED, **{option: value})
+
+
+def test_a_start_behind_the_end_is_refused(new_log: NewLog) -> None:
+    log = new_log()
+    for number in range(3):
+        log.write(Scribe(f"writer {number}").message(ORDERS, CONVERSATION))
+    with pytest.raises(InvalidSettings, match="partition 0 is to be read from offset 2 up to 1: the start lies behind"):
+        ranges(reader(log, startingOffsets='{"0": 2}', endingOffsets='{"0": 1}'))
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])

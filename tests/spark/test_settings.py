@@ -81,6 +81,10 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
         ({"conversations": "one"}, "'conversations' is 'one'; give ids"),
         ({"conversations": str(UUID(int=1)), "mode": "journal"}, "'conversations' does not apply to mode 'journal'"),
         ({"partitions": "1", "mode": "returned"}, "'partitions' does not apply to mode 'returned'"),
+        (
+            {"incarnation": str(UUID(int=1)), "mode": "conversations"},
+            "'incarnation' chooses among messages; remove it for mode 'conversations'",
+        ),
         ({"pushFilters": "true"}, "'pushFilters' is unknown"),
         ({"quue": "q"}, "'quue' is unknown .* did you mean 'queue'"),
         ({"minPartitions": "4"}, "'minPartitions' is unknown .* Known are bootstrap, "),

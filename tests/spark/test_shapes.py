@@ -113,6 +113,12 @@ def test_a_document_need_not_be_an_object() -> None:
         (properties(a={"enum": [1, "one"]}), r"\$\.a may be integer or string"),
         (properties(a={"oneOf": [{"type": "string"}, {"type": "number"}]}), r"\$\.a has oneOf with 2 branches"),
         (properties(a={"type": "object"}), r"\$\.a is an object without properties"),
+        (
+            properties(
+                a={"type": "object", "patternProperties": {"^x": {"type": "string"}}, "additionalProperties": {}}
+            ),
+            r"\$\.a has patternProperties: a map has values of one type",
+        ),
         (properties(a={"type": "array"}), r"\$\.a is an array whose items have no common type"),
         (properties(a={"type": "array", "items": {"type": "null"}}), r"\$\.a\[\] has no type"),
         (properties(a={"type": "array", "items": {"$ref": "#"}}), r"\$\.a\[\] contains itself, by #"),

@@ -193,6 +193,10 @@ def test_a_registration_that_was_refused_is_tried_again(
     assert tried == [5, 5, 5]
     assert caplog.text.count("not registered") == 1
     assert f"Grant READ on group {log.topic}.queue.spark-reader to" in caplog.text
+    monkeypatch.setattr(made, "_tell_again_at", 0.0)  # an hour later
+    for _ in range(2):
+        made.needs({0: 5})
+    assert tried == [5, 5, 5, 5], "or Kafka would forget the offset of a stream to which nothing comes"
 
 
 @pytest.mark.usefixtures("cold")
