@@ -59,7 +59,9 @@ def speak_first(work: Work) -> None:
     silent = [
         dialog
         for dialog in work.at.conversations
-        if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND
+        if dialog.role is Role.INITIATOR
+        and dialog.state is State.STARTED_OUTBOUND
+        and not (dialog.finished is not None and dialog.finished.own)
     ]
     if not silent or not work.world.choices.chance(300):
         return
