@@ -59,7 +59,7 @@ _ENDED_ENTRIES_MAX: Final = 1_000
 class Redirects:
     """The REDIRECTs of one dialog, and whether they have arrived."""
 
-    __slots__ = ("_lane", "_limit", "_source", "counter", "opened")
+    __slots__ = ("_lane", "_limit", "_opened", "_source", "counter", "opened")
 
     def __init__(self) -> None:
         self.counter: int | None = None
@@ -69,7 +69,7 @@ class Redirects:
         self.opened = False
         """Home has sent FIRST."""
         self._source: Partition | None = None
-        self._limit = 0
+        self._limit, self._opened = 0, False
 
     def put(self, dialog: SessionDialog, bounce: BounceId) -> None:
         """Put a REDIRECT into the home lane: as FIRST when neither session nor home is known to have sent anything.
@@ -94,10 +94,12 @@ class Redirects:
             return False
         stream = home.streams.get(dialog.target.address)
         if self._source is not home:
+            # both at once: what home sends later, such as a handler's FIRST, has not arrived with what it sent until now
             self._source, self._limit = home, stream.next if stream else 0
+            self._opened = _was_opened(home, dialog.conversation)
         if stream is not None and stream.acked < self._limit:
             return False
-        self.opened = _was_opened(home, dialog.conversation)
+        self.opened = self._opened
         self.counter = None
         return True
 

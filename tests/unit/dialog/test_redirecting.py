@@ -127,6 +127,24 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
     assert (second.flags, second.sequence) == (0, NO_SEQUENCE)
 
 
+def test_what_home_opens_behind_a_redirect_in_vain_has_not_arrived_with_it(session: Session, home: Side) -> None:
+    """A handler speaks while the session waits for what home had sent: its FIRST is still on the way (M288)."""
+    dialog, hands = session.begin(identifier("a"), block())
+    hear(home, hands)
+    session.drained()
+    stream = home.state.stream_to(TARGET)
+    stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"of another conversation"]))
+    hear(home, session.redirect(dialog, BOUNCE))
+    session.send(dialog, "order", b"0")
+    assert session.read_home(home.state) == []
+    endpoint = home.state.endpoint(Role.INITIATOR, dialog.conversation)
+    assert endpoint is not None
+    home.send(endpoint, b"first of the handler")
+    stream.acknowledge(1)
+    (sent,) = envelopes(session.read_home(home.state))[TARGET]
+    assert (sent.flags, sent.sequence) == (FIRST, 0), "it would find no target"
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_redirect_on_a_returning_dialog_says_so(session: Session, *, first: bool) -> None:
     dialog, _ = session.begin(identifier("a"), block(), BeginOptions(returning=True))
