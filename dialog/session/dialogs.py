@@ -94,7 +94,7 @@ class Redirects:
             return False
         stream = home.streams.get(dialog.target.address)
         if self._source is not home:
-            # both at once: what home sends later, such as a handler's FIRST, has not arrived with what it sent until now
+            # both at once: what home sends later, such as a handler's FIRST, has not arrived with what it sent so far
             self._source, self._limit = home, stream.next if stream else 0
             self._opened = _was_opened(home, dialog.conversation)
         if stream is not None and stream.acked < self._limit:
