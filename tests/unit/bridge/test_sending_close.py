@@ -12,7 +12,7 @@ from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.dialogs import BeginOptions
-from konverse.schemas.errors import BrokerClosed
+from konverse.schemas.errors import BrokerClosed, TopicMismatch
 from tests.kit.builders import begin_block, identifier
 
 DEADLINE_S = 30.0
@@ -98,3 +98,32 @@ def test_a_closing_sender_that_waits_for_its_last_records_blocks_no_other_caller
     closing.join(DEADLINE_S)
     assert not waits
     assert refused, "nothing is sent behind what is waited for"
+
+
+def test_a_flush_beside_a_close_reports_a_lost_topic_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lost(Destinations):
+        def check(self, *_: Any) -> None:
+            raise TopicMismatch("the topic was deleted and created again")
+
+    kafka: Any = SimpleNamespace(
+        settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Producer()
+    )
+    follow: Any = None
+    there: Any = Lost()
+    sender = Sender(kafka, SessionRenewal(Ids(), follow), there)
+    monkeypatch.setattr(there, "check", lambda *_: None)
+    dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
+    sender.send(dialog, "order", b"one")
+    monkeypatch.undo()
+    flushed: list[TopicMismatch] = []
+
+    def settle(_timeout_s: float | None = None, **_: Any) -> None:
+        try:
+            sender.flush(1.0, dialog)
+        except TopicMismatch as error:
+            flushed.append(error)
+
+    sender.session.drained()
+    monkeypatch.setattr(sender, "settle", settle)  # where `close` waits, another thread flushes
+    sender.close()
+    assert flushed
