@@ -27,7 +27,15 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.counting import counted, listed
-from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown, QueueFull, TopicMismatch
+from konverse.schemas.errors import (
+    BrokerClosed,
+    KafkaUnavailable,
+    OutcomeUnknown,
+    QueueFull,
+    SessionTakenOver,
+    TopicMismatch,
+)
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.wire import token as tokens
 from konverse.schemas.wire.envelope import HEADER
@@ -62,7 +70,6 @@ class Sender:
         self._producer = SessionProducer(kafka, renewing, self._destinations)
         self.is_unverified = False
         """`close` has not learned whether the topics are still those of the queues."""
-        """Whether `close` has begun: records to destinations that are gone are then given up without TopicMismatch."""
         self.fire_and_forget = fire_and_forget or FireAndForget(Readers())
         self.awaits_arrival = threading.Event()
         """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
@@ -249,8 +256,15 @@ class Sender:
             time.sleep(POLL_S)
 
     def settle(self, timeout_s: float | None = None, *, leaves: bool = False) -> None:
-        """Return when Kafka has everything. Messages of transactions are then sent even without this process."""
-        self._wait_until(lambda: self.session.idle, None, timeout_s, None, leaves=leaves)
+        """Return when Kafka has everything. Messages of transactions are then sent even without this process.
+
+        With `leaves` also a refused id was replaced: under the next one the session learns what was not received.
+        """
+
+        def settled() -> bool:
+            return self.session.idle and not (leaves and self._renewal.age)
+
+        self._wait_until(settled, None, timeout_s, None, leaves=leaves)
 
     @property
     def unacknowledged(self) -> str:
@@ -372,12 +386,7 @@ class Sender:
                     if self._in_vain():
                         raise self._given_up()
                     self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
-                self.settle(timeout_s, leaves=True)
-                with self._producer.lock:
-                    unverified = self._destinations.unverified(self.session)
-                    if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
-                        self._producer.carry_out(self.session.close)
-                    self._producer.refresh()
+                unverified = self._goodbye(timeout_s)
                 what = f"the closing of session {self.session.writer.hex()}"
                 self._wait_until(self._said_goodbye, what, timeout_s, None, leaves=True)
                 answered = self._destinations.refresh(unverified)
@@ -385,6 +394,8 @@ class Sender:
                     time.sleep(POLL_S)
                     answered = self._destinations.refresh(unverified)
                 self._destinations.check_untold(unverified)
+        except SessionTakenOver:
+            pass  # another process has closed it, and knows what was received
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:
@@ -393,6 +404,19 @@ class Sender:
         if not answered:
             self.is_unverified = True
             raise not_verified(limit_s, self._producer.last_failure, self._token(None))
+
+    def _goodbye(self, timeout_s: float | None) -> list[Address]:
+        """Close the session when everything is delivered. Returns the partitions whose topics are not verified."""
+        while True:
+            self.settle(timeout_s, leaves=True)
+            with self._producer.lock:
+                if self._renewal.age:
+                    continue  # its id was refused meanwhile, and a closing session keeps its id
+                unverified = self._destinations.unverified(self.session)
+                if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
+                    self._producer.carry_out(self.session.close)
+                self._producer.refresh()
+                return unverified
 
     def _said_goodbye(self) -> bool:
         """Whether everything is delivered, except CLOSE_WRITER records to dropped queues, which do not matter."""

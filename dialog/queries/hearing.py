@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from konverse.dialog.rules.writers import closing_of
 from konverse.dialog.session.lanes import has_ingested
 from konverse.dialog.session.rotation import concerns
 from konverse.dialog.session.session import Session
@@ -43,15 +42,9 @@ def on_id_news(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
 
 
 def needs_another_id(session: Session, home: Partition) -> bool:
-    """Whether a notice or a bounced message at a home requires a new id (`on_id_news`).
-
-    That the home has closed the session itself shows in its state before its own answer has come through its log.
-    """
+    """Whether a notice or a bounced message at a home requires a new id (`on_id_news`)."""
     for address, lane in [*session.lanes.items()]:
         answer = home.answers.get((lane.writer, address))
-        if answer is None and address == home.address:
-            writer = home.writers.get(lane.writer)
-            answer = None if writer is None or writer.closed_at is None else closing_of(home, writer)
         if answer is not None and on_id_news(session, answer):
             return True
     return any(on_id_news(session, bounced) for bounced in home.mailbox.entries.values())

@@ -53,7 +53,12 @@ class Decisions:
         """The wanted messages in a home's mailbox about which the session may decide.
 
         It may decide about messages that came back to itself, and to closed sessions, which cannot decide any more.
+        None, where the home has closed the session's present id: decisions under it are in vain, and would hold up the
+        home's own answer, which tells the session so.
         """
+        present = home.writers.get(session.writer)
+        if present is not None and present.closed_at is not None:
+            return []
         found = []
         entries, known, ids = home.mailbox.entries, self._known.get(home.address, {}), session.ids
         for bounce, was_settled in list(known.items()):

@@ -87,7 +87,7 @@ def _transmit(broker: Broker) -> None:
 
 
 def _work(broker: Broker) -> None:
-    with broker.reader("Orders", timeout=30, max_messages=1) as orders:
+    with broker.reader("Orders", timeout=10, max_messages=1) as orders:
         assert answer(orders)
         orders.settle(DEADLINE_S)
 

@@ -262,11 +262,23 @@ class Reference:
             if self.tombstones.get(place[1]) == envelope.writer:
                 del self.tombstones[place[1]]
                 return
+            self._hears_of_home(place)
             self.open(*place)
         if self.ended_by.get(place) == set() and place not in self.finished and not self._skips(place, envelope):
             self._queue(place, envelope)
 
+    def _hears_of_home(self, place: Place) -> None:
+        """A target need not refuse a FIRST of its home any more (M289)."""
+        if self.tombstones.get(place[1]) == place[1]:
+            del self.tombstones[place[1]]
+
     def _peer_end(self, place: Place, envelope: Envelope, opener: bytes) -> None:
+        if place[0] is Role.TARGET and envelope.kind is not Kind.NO_PEER:
+            of_a_loss = envelope.kind is Kind.ERROR and envelope.sequence == NO_SEQUENCE and opener == envelope.writer
+            if place in self.ended_by and of_a_loss:  # a place that it has left says so, not its peer
+                self.tombstones.setdefault(place[1], place[1])
+            else:
+                self._hears_of_home(place)
         if place not in self.ended_by:
             if place[0] is Role.TARGET and opener not in self.closed:
                 self.tombstones[place[1]] = opener

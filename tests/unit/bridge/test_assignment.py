@@ -28,6 +28,7 @@ class Owners:
         self.owners: dict[int, Owner] = {}
         self.late, self.catalog_changes = SimpleNamespace(count=0), SimpleNamespace(dropped=False)
         self.misplaced: set[int] = set()
+        self.validator_pause_s = 0.0
         self.said: list[tuple[int, Owner, Stopped]] = []
 
     def stopped(self) -> list[tuple[int, Owner, Stopped]]:

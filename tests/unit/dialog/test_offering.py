@@ -78,11 +78,16 @@ def test_a_confirmed_bounce_is_not_offered_before_its_home_has_received_the_conf
     assert shown(decisions, home, session) == []
 
 
-def test_a_bounce_with_a_refused_confirm_is_offered_again(session: Session, home: Side, decisions: Decisions) -> None:
-    """The session was closed at home before its CONFIRM, which is refused."""
+def test_a_bounce_with_a_refused_confirm_is_offered_again_under_the_next_id(
+    session: Session, home: Side, decisions: Decisions
+) -> None:
+    """The session was closed at home before its CONFIRM, which is refused. A decision under the old id is in vain."""
     bounced, dialog = came_back(home), opened(session)
     decisions.confirm(session, dialog, bounced.id)
     heard(home, dialog, closed_at=dialog.home.next - 1)
+    assert shown(decisions, home, session) == []
+    session.drained()
+    session.change(identifier("the next id"), 0)
     assert shown(decisions, home, session) == [bounced]
     assert decisions.confirm(session, dialog, bounced.id), "it may be decided about anew"
 

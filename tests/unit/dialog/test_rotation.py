@@ -360,20 +360,6 @@ def test_a_session_takes_another_id_when_its_home_hears_that_it_is_not_heard(
     assert not needs_another_id(session, home.state), "it says goodbye"
 
 
-def test_a_session_takes_another_id_when_its_home_has_closed_it_and_the_answer_is_still_on_its_way(
-    session: Session,
-) -> None:
-    """Else an application would decide about bounced messages under a closed id over and over, in vain."""
-    dialog, home = opened(session), Side("replies")
-    session.send(dialog, "order", b"0")
-    session.drained()
-    asker = Scribe("asker")
-    home.take(asker.write(Kind.CLOSE_WRITER, home.address, IDS[0]))
-    assert home.state.writers[IDS[0]].closed_at is not None
-    assert home.state.answers == {}
-    assert needs_another_id(session, home.state)
-
-
 def test_a_home_reports_answers_for_sessions_to_its_owner(session: Session) -> None:
     home = Side("replies")
     told: list[object] = []
