@@ -445,8 +445,8 @@ class Administration:
 
         def altered() -> DatabaseBroker:
             known = self._catalog.broker_of(self._database)
-            value = replace(known, broker_id=wanted or known.broker_id)
-            value = replace(value, enabled=(new_broker or known.enabled) if enabled is None else enabled)
+            is_enabled = (new_broker or known.enabled) if enabled is None else enabled
+            value = replace(known, broker_id=wanted or known.broker_id, enabled=is_enabled)
             self._check_broker(value)
             return value
 
@@ -537,8 +537,7 @@ class Administration:
 
         `broker_id` is the id that a conversation names. `arrived`: the message comes from outside the instance, so the
         routes of database `msdb` apply; `reply`: it also comes from the target of a conversation. Among equal
-        routes one is drawn, as for a new conversation. Raises InvalidName;
-        InvalidSettings for a reply without an id.
+        routes one is drawn, as for a new conversation. Raises InvalidName; InvalidSettings for a reply without an id.
         """
         check_name("service", service)
         if reply and broker_id is None:

@@ -58,6 +58,7 @@ class ProcessRights:
         self._knows = on_topic(catalog_topic(instance), _READ, _SETTINGS)
         self._dates = on_topic(open_topic(instance), _WRITE)
         self._listens = on_topic(instruction_topic(instance), _READ)
+        self._commands = on_topic(instruction_topic(instance), _READ, _WRITE)
 
     def of(self, kind: str) -> list[Grant]:
         """The rights of a kind of process, one of `KINDS`: those that it needs, then those for special purposes."""
@@ -96,8 +97,7 @@ class ProcessRights:
 
     def operator(self) -> list[Grant]:
         """`konverse suspended`, `resume`, `skip` and `end`."""
-        commands = on_topic(instruction_topic(self._instance), _READ, _WRITE)
-        return [Grant([*self._knows, *self._dates, *commands, *_reads(self._own)])]
+        return [Grant([*self._knows, *self._dates, *self._commands, *_reads(self._own)])]
 
     def auditor(self) -> list[Grant]:
         """`konverse verify`."""
@@ -114,9 +114,8 @@ class ProcessRights:
     def loss(self) -> list[Grant]:
         """`konverse accept-loss` for the first queue; the others are those of its database."""
         owned = [right for right in _owns(self._own[:1]) if right.resource is not GROUP]
-        commands = on_topic(instruction_topic(self._instance), _READ, _WRITE)
         read = _reads(self._own[1:])
-        return [Grant([*self._knows, *self._dates, *read, *owned, *commands, *_writes(self._to)])]
+        return [Grant([*self._knows, *self._dates, *read, *owned, *self._commands, *_writes(self._to)])]
 
     def administrator(self) -> list[Grant]:
         """CREATE, ALTER and DROP."""
@@ -129,7 +128,7 @@ class ProcessRights:
             ]),
             Grant(self._dates, "for the lifetime of a route"),
             Grant(
-                [*self._dates, *on_topic(instruction_topic(self._instance), _READ, _WRITE), *_reads(self._own)],
+                [*self._dates, *self._commands, *_reads(self._own)],
                 "for alter_database(new_broker=True), with all queues of the database",
             ),
         ]  # fmt: skip

@@ -30,8 +30,8 @@ from .catalog import Catalog
 ANSWER_S: Final = 2.0
 """Longest wait for Kafka to describe topics. A topic without an answer does not count as gone."""
 ANSWER_S_MIN: Final = 0.1
-_ANEW: Final = "Connect again before the next `broker.flush`; `dialog.flush` of other dialogs works meanwhile"
 """Shortest such wait, also when the caller has less time left."""
+_ANEW: Final = "Connect again before the next `broker.flush`; `dialog.flush` of other dialogs works meanwhile"
 
 
 AGAIN: Final = "was deleted and created again since the queue was created"

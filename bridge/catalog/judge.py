@@ -42,10 +42,11 @@ SERVICE_NOT_FOUND: Final = 8470
 TYPE_NOT_IN_CONTRACT: Final = 8498
 NO_XML: Final = (9616, 9615)
 """Errors for a body that fails XML validation, by the receiver's role: initiator, target."""
-PAUSE_S_MIN: Final = 1.0
-PAUSE_S_MAX: Final = 30.0
 NOT_EXAMINED: Final = 9704
 """The body could not be validated within the limits of time and memory."""
+PAUSE_S_MIN: Final = 1.0
+"""First pause of a partition while the validator is unavailable. Each further one is twice as long."""
+PAUSE_S_MAX: Final = 30.0
 
 
 class BodyCheck(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from typing import Annotated, Final
 
 import typer
@@ -17,20 +16,18 @@ from konverse.schemas.identifiers import check_name
 from .connection import AsJson, Database, Kafka
 from .tables import print_json
 
-Kind = Enum("Kind", {name: name for name in KINDS}, type=str)  # type: ignore[misc]  # typer lists the choices
-
 _WORDS: Final = "; ".join(f"{name}: {kind.words}" for name, kind in KINDS.items())
 _NAMES: Final = {AclOperation.DESCRIBE_CONFIGS: "DescribeConfigs"}
 
 
 def acl(
-    kind: Annotated[Kind, typer.Argument(help=f"Kind of process. {_WORDS}")],
+    kind: Annotated[str, typer.Argument(help=f"Kind of process. {_WORDS}")],
     principal: Annotated[str, typer.Option("--principal", help="Kafka principal, such as User:orders")],
     *,
     queue: Annotated[
-        list[str], typer.Option("--queue", help="Queue that it reads, or whose service it sends for; may be repeated")
-    ] = [],  # noqa: B006  # typer copies it
-    to: Annotated[list[str], typer.Option("--to", help="Queue to which it sends; may be repeated")] = [],  # noqa: B006
+        list[str] | None, typer.Option(help="Queue that it reads, or whose service it sends for; may be repeated")
+    ] = None,
+    to: Annotated[list[str] | None, typer.Option(help="Queue to which it sends; may be repeated")] = None,
     instance: Annotated[str | None, typer.Option("--instance", help="Instance (else KONVERSE_INSTANCE)")] = None,
     kafka: Kafka = None,
     database: Database = None,
@@ -40,25 +37,30 @@ def acl(
 
     Rights that only some programs of the kind need are comments with their purpose. The operating page has the table.
     """
-    if KINDS[kind.value].has_queues and not queue:
-        raise typer.BadParameter(f"name the queues of this {kind.value} with --queue", param_hint="--queue")
+    if kind not in KINDS:
+        raise typer.BadParameter(f"{kind!r} is not one of {', '.join(KINDS)}", param_hint="KIND")
+    queues, others = queue or [], to or []
+    if KINDS[kind].has_queues and not queues:
+        raise typer.BadParameter(f"name the queues of this {kind} with --queue", param_hint="--queue")
     settings = Settings.load(kafka=kafka, database=database, **({} if instance is None else {"instance": instance}))
-    for name in (*queue, *to):
+    for name in (*queues, *others):
         check_name("queue", name)
-    grants = ProcessRights(settings.instance, settings.database, queue, to).of(kind.value)
-    grants = [grant for grant in grants if grant.rights]
+    needed, *special = ProcessRights(settings.instance, settings.database, queues, others).of(kind)
     if as_json:
-        print_json([_plain(right, principal, grant) for grant in grants for right in dict.fromkeys(grant.rights)])
+        print_json([_plain(right, principal, grant) for grant in (needed, *special) for right in _once(grant.rights)])
         return
-    known: set[Right] = set()
-    for grant in grants:
-        rights = [right for right in dict.fromkeys(grant.rights) if right not in known]
-        if not grant.purpose:
-            known.update(rights)
-        if grant.purpose and rights:
+    for command in _commands(_once(needed.rights), principal, settings.bootstrap):
+        typer.echo(command)
+    for grant in special:
+        rights = [right for right in _once(grant.rights) if right not in needed.rights]
+        if rights:
             typer.echo(f"# {grant.purpose}:")
         for command in _commands(rights, principal, settings.bootstrap):
-            typer.echo(f"# {command}" if grant.purpose else command)
+            typer.echo(f"# {command}")
+
+
+def _once(rights: Iterable[Right]) -> list[Right]:
+    return [*dict.fromkeys(rights)]
 
 
 def _commands(rights: Iterable[Right], principal: str, bootstrap: str) -> Iterator[str]:

@@ -215,6 +215,6 @@ def _of_dropped(gone: list[Sent], others: Outcome | None) -> OutcomeExpired:
         first = listed(f"{conversation} from message {number} on" for conversation, number in others.missing.items())
         rest = f". Of the other messages these were not received, and never will be: {first}"
     return OutcomeExpired(
-        f"nobody can know any more whether messages of conversations {conversations} were received: the queue on topic "
+        f"the outcome of messages of conversations {conversations} can no longer be determined: the queue on topic "
         f"{topics} was dropped, and its log with it. Ask the receiver before you send them again{rest}"
     )

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -258,7 +259,8 @@ class Sender:
     def settle(self, timeout_s: float | None = None, *, leaves: bool = False) -> None:
         """Return when Kafka has everything. Messages of transactions are then sent even without this process.
 
-        With `leaves` also a refused id was replaced: under the next one the session learns what was not received.
+        With `leaves` it also waits until a refused id is replaced: under the next id the session learns which records
+        were not received.
         """
 
         def settled() -> bool:
@@ -386,16 +388,14 @@ class Sender:
                     if self._in_vain():
                         raise self._given_up()
                     self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
-                unverified = self._goodbye(timeout_s)
-                what = f"the closing of session {self.session.writer.hex()}"
-                self._wait_until(self._said_goodbye, what, timeout_s, None, leaves=True)
-                answered = self._destinations.refresh(unverified)
-                while not answered and time.monotonic() < deadline:  # Kafka may just have come back
-                    time.sleep(POLL_S)
-                    answered = self._destinations.refresh(unverified)
+                unverified: list[Address] = []
+                with suppress(SessionTakenOver):  # Kafka has every record, and the closer knows which of them count
+                    unverified = self._goodbye(timeout_s)
+                    what = f"the closing of session {self.session.writer.hex()}"
+                    self._wait_until(self._said_goodbye, what, timeout_s, None, leaves=True)
+                while not (answered := self._destinations.refresh(unverified)) and time.monotonic() < deadline:
+                    time.sleep(POLL_S)  # Kafka may just have come back
                 self._destinations.check_untold(unverified)
-        except SessionTakenOver:
-            pass  # another process has closed it, and knows what was received
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:

@@ -262,7 +262,7 @@ class OwnerDriver:
 
     @property
     def validator_pause_s(self) -> float:
-        """How long to wait before a partition is claimed again whose messages nobody here could validate."""
+        """How long a partition waits before it is claimed again while this process cannot validate its messages."""
         return 0.0 if self._rules.judge is None else self._rules.judge.pause_s
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -34,7 +33,7 @@ def test_messages_wait_in_the_log_then_in_the_queue_then_suspended_and_then_nowh
         parked, other = begin(broker), begin(broker)
         parked.send(ORDER, b"one")
         broker.flush()
-        time.sleep(1.2)  # the age is counted from the oldest message
+        until(lambda: (lag(broker).oldest_s or 0) > 1.2, "it waits")  # the age is that of the oldest message
         for dialog in (parked, other):
             dialog.send(ORDER, b"two")
         broker.flush()
