@@ -134,9 +134,16 @@ class SessionProducer:
                 self.changed.notify_all()
 
     def mark(self) -> Mark:
-        """The present state, for `moved_since`. Errors and log lines count as records until they are served."""
-        self.serve(0)
-        return Mark(self._client, len(self._client))
+        """The present state, for `moved_since`.
+
+        The client counts its error reports and log lines as records until it is polled. Only a poll without any event
+        shows that a number read before it is one of records alone.
+        """
+        with self._serving:
+            while True:
+                records = len(self._client)
+                if not self._poll(0):
+                    return Mark(self._client, records)
 
     def moved_since(self, mark: Mark) -> bool:
         """Whether the same client has fewer records now: Kafka accepts them, if slowly."""
@@ -274,10 +281,7 @@ class SessionProducer:
         if not self._serving.acquire(blocking=False):
             return False
         try:
-            try:
-                self._client.poll(wait_s)
-            except KafkaException as error:
-                self._fail(self._words(error.args[0], self._some_topic()))
+            self._poll(wait_s)
             with self.lock:  # the session ends dialogs whose lifetime is over
                 due = self._renewal.check_clock()
             if due:
@@ -299,6 +303,14 @@ class SessionProducer:
         finally:
             self._serving.release()
         return True
+
+    def _poll(self, wait_s: float) -> int:
+        """Poll the producer. Returns the number of events. The caller holds `_serving`."""
+        try:
+            return self._client.poll(wait_s)
+        except KafkaException as error:
+            self._fail(self._words(error.args[0], self._some_topic()))
+            return 0
 
     def _run(self) -> None:
         """Body of the background thread: poll the producer unless busy senders poll it themselves."""
