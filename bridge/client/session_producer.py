@@ -68,6 +68,10 @@ REFUSAL_PAUSE_MAX_S: Final = 30.0
 """Longest such pause."""
 
 
+DESERTED_AFTER_S: Final = 10.0
+"""A client from which Kafka has accepted nothing for this long is asked whether it still has a broker."""
+
+
 class Mark(NamedTuple):
     """The client of a SessionProducer, and the number of records that it had."""
 
@@ -112,6 +116,9 @@ class SessionProducer:
         """This process was forked from the one that made it: Kafka's clients do not work here."""
         self.carrier: Headers = {HEADER: b""}
         self._client: Producer = self._new_producer()
+        self._stuck = Mark(self._client, 0)
+        """The state when Kafka last accepted a record, as far as the background thread has seen."""
+        self._ask_client_at = 0.0
         self._thread = in_background("konverse-sender", self._run)
 
     @property
@@ -323,6 +330,7 @@ class SessionProducer:
                 if self._renewal.due:
                     self._take_answers()
                 self._watch_destinations(seen)
+                self._watch_client()
                 served = seen - before < BUSY_SENDS and self.serve(POLL_S)
             except EXPECTED_ERRORS as error:
                 served, wait_s, self.last_failure = False, RETRY_S, str(error)
@@ -344,6 +352,17 @@ class SessionProducer:
             self._looked_at = (now, records)
             self._destinations.refresh([*self._session.lanes], POLL_S)
             self.refresh()
+
+    def _watch_client(self) -> None:
+        """Replace a client that has lost all its brokers for good, while other clients are answered."""
+        now = time.monotonic()
+        if not len(self._client) or self._client is not self._stuck.client or self.moved_since(self._stuck):
+            self._stuck = Mark(self._client, len(self._client))
+            self._ask_client_at = now + DESERTED_AFTER_S
+        elif now >= self._ask_client_at:
+            self._ask_client_at = now + DESERTED_AFTER_S
+            if self._kafka.is_deserted(self._client):
+                self._fail("its Kafka client has lost all brokers")
 
     def _settle(self) -> None:
         with self.changed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, ResourceType
 
 from konverse.bridge.runtime.log_throttle import LogThrottle, Repeated
 from konverse.bridge.runtime.settings import Settings
@@ -45,6 +46,12 @@ ANSWER_S_MIN: Final = 0.1
 """Shortest time allowed for an answer."""
 _LOST: Final = frozenset({KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
 """Client errors for a request that no broker has answered."""
+_UNHEARD: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001
+"""Client errors of a list of topics: no broker is connected, and none has answered in time."""
+ADMIN_KEPT_S: Final = 10.0
+"""An admin client is replaced at most this often, so that requests of the former one can end."""
+PROBE_S: Final = 2.0
+"""How long a client may take to reach a broker while others do. It pauses at most 1 s between two attempts."""
 ELECTING: Final = frozenset({
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -99,7 +106,16 @@ class Kafka:
         }
         self.told_ms: tuple[int, int] | None = None
         """Kafka's time as last requested, and `runtime.clock.now_ms` just before the request (see `kafka_time_ms`)."""
-        self.admin = _made(AdminClient, self._common)  # never replaced: a discarded one cancels its requests
+        self._admin = _made(AdminClient, self._common)
+        self._former_admin: AdminClient | None = None
+        """Kept until the next one is replaced, because a discarded client cancels its requests."""
+        self._replace_admin_at = 0.0
+        self._replacing = threading.Lock()
+
+    @property
+    def admin(self) -> AdminClient:
+        """For requests to Kafka. Do not keep it: `metadata` replaces a client that has no broker."""
+        return self._admin
 
     def unavailable(self, what: str, error: KafkaException | KafkaError, need: Need) -> KafkaUnavailable:
         """Error for a call that Kafka did not answer, or AccessDenied when this process's principal lacks `need`."""
@@ -181,13 +197,52 @@ class Kafka:
                 if code in ELECTING:
                     time.sleep(_AGAIN_S)
             asked = None
-            self.admin.list_topics(timeout=left)
+            self.metadata(left)
             left = max(ANSWER_S_MIN, deadline - time.monotonic())
+
+    def metadata(self, timeout_s: float | None = None) -> ClusterMetadata:
+        """Kafka's list of its brokers and topics, within `timeout_s` (default: `connect_timeout_s`).
+
+        A client that is told of no broker, as right after a pause in which the only one was fenced, forgets all that it
+        knew; librdkafka 2.16 does not always return to the bootstrap addresses then. So an admin client without a
+        broker is replaced. Raises KafkaException when Kafka does not answer in time.
+        """
+        deadline = time.monotonic() + (self.settings.connect_timeout_s if timeout_s is None else timeout_s)
+        wait_s = RETRY_EVERY_S
+        while True:
+            client, left = self._admin, max(ANSWER_S_MIN, deadline - time.monotonic())
+            try:
+                return client.list_topics(timeout=min(left, wait_s))
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError._TRANSPORT:  # noqa: SLF001
+                    self._replace_admin(client)
+                if code not in _UNHEARD or time.monotonic() >= deadline:
+                    raise
+            wait_s *= 2
+
+    def _replace_admin(self, client: AdminClient) -> None:
+        with self._replacing:
+            if self._admin is client and time.monotonic() >= self._replace_admin_at:
+                self._former_admin, self._admin = client, _made(AdminClient, self._common)
+                self._replace_admin_at = time.monotonic() + ADMIN_KEPT_S
+
+    def is_deserted(self, client: Producer | Consumer) -> bool:
+        """Whether a client has no broker although Kafka answers others (see `metadata`). Takes up to 3 x PROBE_S."""
+        try:
+            client.list_topics(timeout=PROBE_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._TRANSPORT:  # noqa: SLF001
+                return False
+            with suppress(KafkaException):
+                self.metadata(2 * PROBE_S)  # the admin client may have to be replaced first
+                return True
+        return False
 
     def check(self) -> None:
         """Raise KafkaUnavailable when no broker answers."""
         try:
-            self.admin.list_topics(timeout=self.settings.connect_timeout_s)
+            self.metadata()
         except KafkaException as error:
             raise KafkaUnavailable(
                 f"no Kafka broker answers at {self.settings.bootstrap} ({error.args[0].name()}). "

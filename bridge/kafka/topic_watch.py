@@ -33,7 +33,7 @@ class TopicWatch:
     """Checks whether the topics of a queue are still those recorded in the catalog."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
-        self._admin = kafka.admin
+        self._kafka = kafka
         self._bootstrap = kafka.settings.bootstrap
         self._queue = queue
         self._identifiers = {
@@ -75,9 +75,9 @@ class TopicWatch:
             raise TopicMismatch(f"topic {missing[0]} was deleted while its queue was read; restore it from a backup")
 
     def _ask(self) -> None:
-        self._asked = self._admin.describe_topics(TopicCollection([*self._settings]))
+        self._asked = self._kafka.admin.describe_topics(TopicCollection([*self._settings]))
         if not self._asked_settings:
-            self._asked_settings = self._admin.describe_configs(
+            self._asked_settings = self._kafka.admin.describe_configs(
                 [ConfigResource(ResourceType.TOPIC, name) for name in self._settings]
             )
         if self._unheard_since is None:

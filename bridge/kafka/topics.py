@@ -136,7 +136,7 @@ class Topics:
 
     def _names(self) -> set[str]:
         try:
-            return {*self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s).topics}
+            return {*self._kafka.metadata().topics}
         except KafkaException as error:
             raise self._kafka.unavailable("topics cannot be listed", error, Need.topic("DESCRIBE", "*")) from None
 
@@ -205,15 +205,15 @@ class Topics:
 
         The brokers set this time; in the classic group protocol each member does.
         """
-        settings, admin = self._kafka.settings, self._kafka.admin
+        settings = self._kafka.settings
         if settings.group_protocol == "classic":
             own = settings.client.get("session.timeout.ms")
             return SESSION_TIMEOUT_S if own is None else int(own) / 1000
         try:
-            broker = min(admin.list_topics(timeout=settings.connect_timeout_s).brokers)
+            broker = min(self._kafka.metadata().brokers)
             resource = ConfigResource(ResourceType.BROKER, str(broker))
             found = self._kafka.answer(
-                lambda timeout_s: admin.describe_configs([resource], request_timeout=timeout_s)[resource]
+                lambda timeout_s: self._kafka.admin.describe_configs([resource], request_timeout=timeout_s)[resource]
             )
             return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000
         except (KafkaException, KeyError, ValueError):  # no right to read it, or an older broker
@@ -230,7 +230,7 @@ class Topics:
     def _leaders(self, name: str) -> list[int] | None:
         """Leader of each partition, -1 for none at present; None when the topic does not exist."""
         try:
-            metadata = self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s)
+            metadata = self._kafka.metadata()
         except KafkaException as error:
             raise self._unavailable("topics cannot be listed", error, "DESCRIBE", name) from None
         topic = metadata.topics.get(name)

@@ -7,6 +7,7 @@ partition is owned here when its journal says so, whatever the group says.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -38,6 +39,8 @@ CLAIM_AGAIN_S: Final = 0.5
 POLL_EVERY_S: Final = 0.1
 """The consumer is polled at least this often, so that the group's callbacks run. Each poll takes up to one record."""
 
+PROBE_AFTER_S: Final = 5.0
+"""When Kafka answers again, the consumer is asked after this long whether it still has a broker."""
 SILENCE_WARNING_S: Final = 5.0
 """A reader warns that Kafka does not answer when it has had no answer for this long."""
 
@@ -68,6 +71,8 @@ class Assignment:
         self._topics = Topics(kafka)
         self._health = kafka.health
         self._away = LogThrottle()
+        self._was_silent = False
+        self._probe_at = math.inf
         self._events = LogThrottle()
         self._nothing = LogThrottle()
         self._nothing_since = time.monotonic()
@@ -320,6 +325,7 @@ class Assignment:
         if self._driver.catalog_changes.dropped:
             self.failure = QueueNotFound(f"queue {self._driver.queue.name!r} was dropped while it was read")
         self._log_kafka_health()
+        self._probe_consumer()
         self._transactions.poll(self._driver.owners)
         while self._driver.misplaced:
             number = self._driver.misplaced.pop()
@@ -383,6 +389,19 @@ class Assignment:
                 )
         elif silent_s == 0.0 and self._away.over():
             log.warning("Kafka answers again; queue %r continues", name)
+
+    def _probe_consumer(self) -> None:
+        """Replace a consumer that has lost all its brokers for good while Kafka was away."""
+        now = time.monotonic()
+        if self._watch.silent_s > SILENCE_WARNING_S:
+            self._was_silent, self._probe_at = True, math.inf
+        elif self._was_silent and self._watch.silent_s == 0.0:
+            self._was_silent, self._probe_at = False, now + PROBE_AFTER_S
+        if now >= self._probe_at:
+            self._probe_at = math.inf
+            if self._kafka.is_deserted(self.consumer):
+                with self._lock:
+                    self._begin_with_another(ConsumerFailed("Kafka's client has lost all brokers"))
 
     def _log_event(self, event: Message) -> None:
         """Log an event that does not stop the client."""

@@ -41,15 +41,15 @@ class NoisyProducer(Producer):
     def __len__(self) -> int:
         return 1 + self.reports
 
-    def poll(self, _timeout: float = -1) -> int:
+    def poll(self, _wait_s: float) -> int:  # type: ignore[override]
         served, self.reports, self.later = self.reports, self.later, 0
         return served
 
 
-def started(client: Any) -> tuple[Any, SessionRenewal]:
-    """The driver of a new session, with this client."""
+def started(parts: Any) -> tuple[Any, SessionRenewal]:
+    """The driver of a new session, with these parts of a Kafka."""
     kafka: Any = SimpleNamespace(
-        words=lambda error, _need: error.str(), health="", data_producer=lambda **_: client, settings=None
+        words=lambda error, _need: error.str(), health="", settings=SimpleNamespace(database="shop"), **vars(parts)
     )
     follow: Any = None
     there: Any = Destinations()
@@ -59,7 +59,7 @@ def started(client: Any) -> tuple[Any, SessionRenewal]:
 
 def test_reports_that_kafka_is_away_are_not_taken_for_records_that_it_accepts() -> None:
     """Else `flush` would not say that Kafka is away, as records seem to go out while it serves the reports."""
-    producer, _ = started(Producer())
+    producer, _ = started(SimpleNamespace(data_producer=lambda **_: Producer()))
     producer.stop()  # so that no other thread polls
     producer._client = NoisyProducer()
     mark = producer.mark()
@@ -68,7 +68,7 @@ def test_reports_that_kafka_is_away_are_not_taken_for_records_that_it_accepts() 
 
 
 def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() -> None:
-    producer, renewing = started(Producer())
+    producer, renewing = started(SimpleNamespace(data_producer=lambda **_: Producer()))
     lanes: Any = renewing.session.lanes
     message = SimpleNamespace(topic=lambda: "topic", partition=lambda: 0)
     with producer._serving:  # so that the background thread does not begin again

@@ -18,12 +18,12 @@ from konverse.bridge.runtime.settings import Settings
 def topics(described: Any, **settings: Any) -> Topics:
     """The topics of a cluster whose broker 3 answers this about its settings, or raises."""
     admin = MagicMock()
-    admin.list_topics.return_value.brokers = {3: None}
     answer = MagicMock()
     answer.result.side_effect = [described]
     admin.describe_configs.side_effect = lambda resources, **_: dict.fromkeys(resources, answer)
     kafka: Any = SimpleNamespace(admin=admin, settings=Settings.load(kafka="kafka://nowhere:9092", **settings))
     kafka.answer = partial(Kafka.answer, kafka)
+    kafka.metadata = lambda: SimpleNamespace(brokers={3: None})
     return Topics(kafka)
 
 

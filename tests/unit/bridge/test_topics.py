@@ -63,6 +63,7 @@ def topics(*answers: Any) -> Topics:
 
     kafka: Any = SimpleNamespace(settings=SimpleNamespace(connect_timeout_s=WAIT_S), admin=Admin(*answers))
     kafka.unavailable, kafka.answer = unavailable, partial(Kafka.answer, kafka)
+    kafka.metadata = kafka.admin.list_topics
     return Topics(kafka)
 
 
