@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from threading import RLock
 from types import SimpleNamespace
 from typing import Any
@@ -71,6 +72,7 @@ def share() -> Any:
     share._driver, share._options = Owners(), SimpleNamespace(partitions=None)
     share._assigned, share._claim_again_at, share._lost, share.failure = {0}, {}, 0, None
     share._watch, share._away = SimpleNamespace(poll=lambda: None, silent_s=0.0), LogThrottle()
+    share._was_silent, share._probe_at = False, math.inf
     share._closed, share._lock, share._paused = False, RLock(), set()
     share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._driver.queue)  # type: ignore[arg-type]
     share._transactions = SimpleNamespace(poll=lambda partitions: None)
