@@ -36,9 +36,9 @@ from .timers import live_until, on_timer
 from .writers import (
     close,
     goes_on,
-    is_handlers,
     is_known,
     is_one_session,
+    is_opened_at_home,
     keep,
     may_come,
     notify,
@@ -181,7 +181,7 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
             told_of_loss(state, envelope)
         return verdict
     opener = opened_by(envelope)
-    at_home = is_handlers(envelope) and opener != envelope.writer
+    at_home = is_opened_at_home(envelope)
     if not at_home and not may_come(state, opener):
         return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
     if state.tombstones.get(envelope.conversation) in {opener, envelope.conversation if at_home else opener}:
@@ -214,7 +214,7 @@ def _opened_again(state: SecondState, envelope: Envelope, key: Key) -> None:
     if opener != state.living[key].opener:
         if key in state.named.living:
             state.named.living[key] = True
-    elif is_handlers(envelope):
+    elif is_opened_at_home(envelope):
         state.heard_of_home(envelope.conversation)
     elif state.tombstones.get(envelope.conversation) == opener:
         del state.tombstones[envelope.conversation]

@@ -132,6 +132,11 @@ def is_handlers(envelope: Envelope) -> bool:
     return owner and envelope.suffix.origin is None
 
 
+def is_opened_at_home(envelope: Envelope) -> bool:
+    """Whether home sent this FIRST in place of the opener. The rows of a query name no session either."""
+    return is_handlers(envelope) and opened_by(envelope) != envelope.writer
+
+
 def spoken_for(envelope: Envelope, side: Side | None) -> bytes | None:
     """The session to whose conversation a handler's message belongs; None for other messages and conversations."""
     detail = envelope.suffix.detail
