@@ -44,8 +44,8 @@ RETRY_EVERY_S: Final = 2.5
 """How long an admin request may wait for its answer before it is sent again."""
 ANSWER_S_MIN: Final = 0.1
 """Shortest time allowed for an answer."""
-_LOST: Final = frozenset({KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
-"""Client errors for a request that no broker has answered."""
+_LOST: Final = frozenset({KafkaError._DESTROY, KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
+"""Client errors for a request that no broker has answered, among them that its client was replaced."""
 _UNHEARD: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001
 """Client errors of a list of topics: no broker is connected, and none has answered in time."""
 ADMIN_KEPT_S: Final = 10.0

@@ -12,7 +12,7 @@ from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.dialogs import BeginOptions
-from konverse.schemas.errors import BrokerClosed, TopicMismatch
+from konverse.schemas.errors import BrokerClosed, SessionTakenOver, TopicMismatch
 from tests.kit.builders import begin_block, identifier
 
 DEADLINE_S = 30.0
@@ -127,3 +127,36 @@ def test_a_flush_beside_a_close_reports_a_lost_topic_all_the_same(monkeypatch: p
     monkeypatch.setattr(sender, "settle", settle)  # where `close` waits, another thread flushes
     sender.close()
     assert flushed
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["for records", "for the goodbye"])
+def test_a_close_beside_a_takeover_reports_it_only_when_records_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, *, waits: bool
+) -> None:
+    """Once Kafka has every record, the process that takes the session over knows which of them count."""
+
+    class Waiting(Producer):
+        def __len__(self) -> int:
+            return int(waits)
+
+    kafka: Any = SimpleNamespace(
+        settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Waiting()
+    )
+    follow: Any = None
+    there: Any = Destinations()
+    sender = Sender(kafka, SessionRenewal(Ids(), follow), there)
+    sender.send(sender.begin(identifier("conversation"), begin_block(), BeginOptions()), "order", b"one")
+
+    def taken_over(*_: Any) -> list[Any]:
+        sender.session.over = SessionTakenOver("somebody has asked for its outcome")
+        return []
+
+    if waits:
+        monkeypatch.setattr(sender._producer, "mark", taken_over)  # where `close` begins to wait
+        with pytest.raises(SessionTakenOver):
+            sender.close()
+    else:
+        monkeypatch.setattr(sender.session, "close", taken_over)
+        sender.close()
+    assert isinstance(sender.session.over, SessionTakenOver)
+    assert sender._producer.closed

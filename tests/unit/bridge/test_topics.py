@@ -18,6 +18,7 @@ from konverse.bridge.kafka.topics import Topics
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
 
 DROPPED = KafkaError._DESTROY_BROKER
+REPLACED = KafkaError._DESTROY
 TIMED_OUT = KafkaError._TIMED_OUT
 NOT_SERVED = KafkaError.NOT_LEADER_FOR_PARTITION
 """A partition that was created just now."""
@@ -67,7 +68,9 @@ def topics(*answers: Any) -> Topics:
     return Topics(kafka)
 
 
-@pytest.mark.parametrize("lost", [(DROPPED,), (TIMED_OUT,), (DROPPED, TIMED_OUT, DROPPED), (NOT_SERVED, DROPPED)])
+@pytest.mark.parametrize(
+    "lost", [(DROPPED,), (TIMED_OUT,), (REPLACED,), (DROPPED, TIMED_OUT, DROPPED), (NOT_SERVED, DROPPED)]
+)
 def test_a_request_lost_by_the_client_is_repeated_with_fresh_metadata(lost: tuple[int, ...]) -> None:
     entry = SimpleNamespace(value="delete")
     asking = topics(*lost, {"cleanup.policy": entry})
