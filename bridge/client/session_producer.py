@@ -165,6 +165,7 @@ class SessionProducer:
         self._thread.join()
         discard(self._client)
         self._client = NoProducer()
+        self._stuck = Mark(self._client, 0)
         self.produce = self._client.produce
 
     def after_fork(self) -> None:
