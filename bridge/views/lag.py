@@ -57,14 +57,15 @@ def lag_of(kafka: Kafka, queue: Queue) -> Iterator[PartitionLag]:
 def _lag(kafka: Kafka, queue: Queue, number: int, following: Follower) -> PartitionLag:
     state = following.catch_up()
     reading = reading_of(kafka, queue, number, following)
-    times = [timestamp_ms(entry[3]) for one in state.live() for entry in (*one.urgent[:1], *one.queue[:1])]
+    sides = state.live()
+    times = [timestamp_ms(entry[3]) for one in sides for entry in (*one.urgent[:1], *one.queue[:1])]
     times += _first_unread(kafka, queue.topic, number, state.ingest_to)
-    suspended = [one for one in state.live() if waits(one)]
+    suspended = [one for one in sides if waits(one)]
     held_up = stalled(kafka, queue.topic, number) if reading.waiting else None
     return PartitionLag(
         queue.name,
         number,
-        sum(len(one.queue) + len(one.urgent) for one in state.live()),
+        sum(len(one.queue) + len(one.urgent) for one in sides),
         reading.waiting,
         max(0, kafka_time_ms(kafka) - min(times)) / 1000 if times else None,
         len(suspended),

@@ -9,6 +9,7 @@ import konverse.dialog.owner.emitter
 import konverse.dialog.owner.owner
 import konverse.dialog.rules.batches
 from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Stopped
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.owner.view import Show, field_of, pack
 from tests.kit.digests import digest
@@ -48,6 +49,15 @@ def committed(world: World, place: Place, owner: Owner, flight: Flight) -> None:
     world.sometimes.happened("offset judged, valid", flight.judged)
     if world.choices.chance(250):
         compare(world, place, owner)
+
+
+def gave_up(place: Place, owner: Owner, flight: Flight | None, stopped: Stopped) -> None:
+    """Check an owner that did not find its acknowledged commit in the journal: the commit must not be there."""
+    if flight is None or not stopped.reason.endswith("the offset that Kafka acknowledged"):
+        return
+    counted = place.judge.commits.get(flight.number)
+    if counted is not None and counted[1] == owner.claim_id:
+        place.fail(f"I2: {place.name}: an owner has not found its commit {flight.number}, which counts")
 
 
 def fenced(world: World, place: Place, owner: Owner, flight: Flight | None) -> None:

@@ -196,6 +196,7 @@ class OwnerProcess:
         self.world.sometimes.happened("released", effect.clean)
         if effect.fenced:
             beliefs.fenced(self.world, self.place, self.owner, self._flight)
+        beliefs.gave_up(self.place, self.owner, self._flight, effect)
         self._drop()
         if not self.world.kafka.calm:
             most = BACK_OFF_STEPS_MAX[effect.fenced]
