@@ -394,7 +394,7 @@ class Sender:
                     what = f"the closing of session {self.session.writer.hex()}"
                     self._wait_until(self._said_goodbye, what, timeout_s, None, leaves=True)
                 while not (answered := self._destinations.refresh(unverified)) and time.monotonic() < deadline:
-                    time.sleep(POLL_S)  # Kafka may just have come back
+                    time.sleep(POLL_S)  # `refresh` waits for Kafka, but an unreadable catalog fails at once
                 self._destinations.check_untold(unverified)
         except OutcomeUnknown:
             raise self._given_up() from None

@@ -66,8 +66,6 @@ While it is tried, the producer does not run empty, so no record of any destinat
 """
 REFUSAL_PAUSE_MAX_S: Final = 30.0
 """Longest such pause."""
-
-
 DESERTED_AFTER_S: Final = 10.0
 """A client from which Kafka has accepted nothing for this long is asked whether it still has a broker."""
 
@@ -118,7 +116,7 @@ class SessionProducer:
         self._client: Producer = self._new_producer()
         self._stuck = Mark(self._client, 0)
         """The state when Kafka last accepted a record, as far as the background thread has seen."""
-        self._ask_client_at = 0.0
+        self._ask_client_at = time.monotonic() + DESERTED_AFTER_S
         self._thread = in_background("konverse-sender", self._run)
 
     @property

@@ -203,9 +203,9 @@ class Kafka:
     def metadata(self, timeout_s: float | None = None) -> ClusterMetadata:
         """Kafka's list of its brokers and topics, within `timeout_s` (default: `connect_timeout_s`).
 
-        A client that is told of no broker, as right after a pause in which the only one was fenced, forgets all that it
-        knew; librdkafka 2.16 does not always return to the bootstrap addresses then. So an admin client without a
-        broker is replaced. Raises KafkaException when Kafka does not answer in time.
+        Replaces an admin client that has no broker. Kafka lists no broker while all are fenced, as happens for a moment
+        after a pause. A client that gets such a list forgets every broker, and librdkafka 2.16 does not always return
+        to the bootstrap addresses. Raises KafkaException when Kafka does not answer in time.
         """
         deadline = time.monotonic() + (self.settings.connect_timeout_s if timeout_s is None else timeout_s)
         wait_s = RETRY_EVERY_S

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from konverse.bridge.reader import assignment
 from konverse.bridge.reader.assignment import Assignment
 from konverse.bridge.reader.join_wait import JoinWait
 from konverse.bridge.reader.orphans import Orphans
@@ -131,3 +132,26 @@ def test_a_misplaced_partition_is_read_again_from_the_position_of_its_current_ow
     owner.fold.pass_over(7)
     share.maintain()
     assert (share.consumer.at, share._driver.misplaced) == ({0: 7}, set())
+
+
+@pytest.mark.parametrize(
+    ("was_silent", "silent_s", "deserted", "replaced"),
+    [
+        (True, 0.0, True, True),
+        (True, 0.0, False, False),
+        (True, 9.0, True, False),
+        (False, 0.0, True, False),
+    ],
+    ids=["lost its brokers", "has a broker", "Kafka is away", "Kafka was never away"],
+)
+def test_a_consumer_that_has_lost_its_brokers_is_replaced_when_kafka_answers_again(
+    share: Any, monkeypatch: pytest.MonkeyPatch, *, was_silent: bool, silent_s: float, deserted: bool, replaced: bool
+) -> None:
+    monkeypatch.setattr(assignment, "PROBE_AFTER_S", 0.0)
+    failures: list[Exception] = []
+    share._was_silent, share._watch.silent_s = was_silent, silent_s
+    share._kafka, share.consumer = SimpleNamespace(is_deserted=lambda _: deserted), None
+    share._begin_with_another = failures.append
+    for _ in range(2):
+        share._probe_consumer()
+    assert len(failures) == int(replaced), "and once"

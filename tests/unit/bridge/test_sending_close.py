@@ -148,7 +148,7 @@ def test_a_close_beside_a_takeover_reports_it_only_when_records_may_be_missing(
     sender.send(sender.begin(identifier("conversation"), begin_block(), BeginOptions()), "order", b"one")
 
     def taken_over(*_: Any) -> list[Any]:
-        sender.session.over = SessionTakenOver("somebody has asked for its outcome")
+        sender.session.over = SessionTakenOver("another process has asked for the outcome of this session")
         return []
 
     if waits:
