@@ -4,7 +4,8 @@
     make demo INPUT=file.csv       any CSV or JSON lines
 
 A shop process sends the orders, two workers answer them, and one worker is killed with kill -9. Then a check reads the
-topics: each order must be received once, in order, and answered once. Then Spark reads the same topics.
+topics: each order must be received once, in order, and answered once. Then Spark reads the same topics. The last line
+is the verdict.
 Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when the servers cannot be started.
 """
 
@@ -109,6 +110,17 @@ def summary(shop: Child, kill: Kill, verdict: Verdict, seconds: float) -> Table:
     return table
 
 
+def conclude(console: Console, verdict: Verdict) -> None:
+    """Print the problems, and the verdict as the last line."""
+    for problem in verdict.problems[:10]:
+        console.print(problem, style="red", markup=False)
+    console.print(
+        "[bold green]Verdict: each order once, in order, none missing[/bold green]"
+        if verdict.holds
+        else "[bold red]Verdict: violated[/bold red]"
+    )
+
+
 def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
     """Run the demonstration on a stack of its own. Returns whether the verdict holds."""
     total = sum(1 for _ in read_orders(path))
@@ -127,17 +139,11 @@ def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
         if not kill.at or not kill.worker.killed:
             verdict.problems.append("no worker was killed in the middle")
         console.print(summary(shop, kill, verdict, seconds))
-        for problem in verdict.problems[:10]:
-            console.print(problem, style="red", markup=False)
-        console.print(
-            "[bold green]Verdict: each order once, in order, none missing[/bold green]"
-            if verdict.holds
-            else "[bold red]Verdict: violated[/bold red]"
-        )
         if spark:
             command = [sys.executable, "-m", "examples.sales.report", stack.bootstrap, "sales"]
             if subprocess.run(command, cwd=ROOT, check=False).returncode:
                 verdict.problems.append("Spark could not read the topics")
+        conclude(console, verdict)
         return verdict.holds
 
 
