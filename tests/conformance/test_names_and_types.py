@@ -71,7 +71,13 @@ def test_010_a_message_shows_the_validation_of_its_type(broker: Broker) -> None:
     assert seen == {ORDER: "E", NOTE: "X", ERROR: "X"}
 
 
-@pytest.mark.parametrize("body", [b"", b"\x00\xff no text at all", b"<not xml"])
+BOM = b"\xef\xbb\xbf"
+"""Byte order mark of UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\x00\xff no text at all", b"<not xml", b" \r\n", BOM, "<a/>".encode("utf-16"), b"\xff\xfe"]
+)
 def test_002_a_type_without_validation_takes_any_body_and_none(broker: Broker, body: bytes) -> None:
     begin(broker).send(ORDER, body)
     broker.flush()
@@ -131,12 +137,36 @@ def rejected(broker: Broker, message_type: str, body: bytes, *others: bytes) -> 
     ]
 
 
-def test_003_a_message_with_a_body_of_an_empty_type_is_rejected_at_the_receiver(broker: Broker) -> None:
+@pytest.mark.parametrize("body", [b"a body", b" ", b"\r\n", BOM, b"\x00"])
+def test_003_a_message_with_a_body_of_an_empty_type_is_rejected_at_the_receiver(broker: Broker, body: bytes) -> None:
+    """Blanks and a byte order mark are bodies too."""
     broker.admin.create_message_type("ping", "EMPTY")
-    assert rejected(broker, "ping", b"", b"a body", b"") == ([b""], [-8430])
+    assert rejected(broker, "ping", b"", body, b"") == ([b""], [-8430])
 
 
-@pytest.mark.parametrize("body", [b"<order", b" ", b"<a/><b/>", b"<!DOCTYPE a [<!ENTITY e 'e'>]><a>&e;</a>"])
+CONTRADICTED = [
+    "<?xml version='1.0' encoding='UTF-8'?><order><pieces>3</pieces></order>".encode("utf-16"),
+    b"<?xml version='1.0' encoding='UTF-16'?><order><pieces>3</pieces></order>",
+    BOM + b"<?xml version='1.0' encoding='UTF-16'?><order><pieces>3</pieces></order>",
+    BOM + b"<?xml version='1.0' encoding='ISO-8859-1'?><order><pieces>3</pieces></order>",
+]
+"""Documents whose declaration contradicts their byte order mark or their first bytes."""
+
+NO_DOCUMENT = [b" \r\n\t", BOM, BOM + b" ", " ".encode("utf-16")]
+"""Bodies of blanks and byte order marks alone."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<order",
+        b"<a/><b/>",
+        b"<!DOCTYPE a [<!ENTITY e 'e'>]><a>&e;</a>",
+        b" <?xml version='1.0'?><order/>",
+        *NO_DOCUMENT,
+        *CONTRADICTED,
+    ],
+)
 def test_004_broken_xml_never_reaches_the_target_and_the_sender_gets_an_error(broker: Broker, body: bytes) -> None:
     broker.admin.create_message_type("document", "WELL_FORMED_XML")
     assert rejected(broker, "document", b"<order/>", body) == ([b"<order/>"], [-9615])
@@ -154,7 +184,7 @@ def test_004_a_declaration_names_version_1_0_and_a_known_encoding(broker: Broker
 
 def test_004_a_message_without_a_body_is_well_formed(broker: Broker) -> None:
     broker.admin.create_message_type("document", "WELL_FORMED_XML")
-    taken = [b"<order/>", b"", b"\xef\xbb\xbf<order/>", "<order/>".encode("utf-16"), "<order/>".encode("utf-16-le")]
+    taken = [b"<order/>", b"", BOM + b"<order/>", "<order/>".encode("utf-16"), "<order/>".encode("utf-16-le")]
     contradicted = "<?xml version='1.0' encoding='UTF-8'?><order/>".encode("utf-16")
     assert rejected(broker, "document", taken[0], *taken[1:], contradicted) == (taken, [-9615])
 
@@ -185,7 +215,7 @@ def test_004_validation_does_not_depend_on_the_way_of_sending(broker: Broker, wa
     broker.admin.create_message_type("document", "WELL_FORMED_XML")
     broker.admin.create_contract("both", {ORDER: "INITIATOR", "document": "ANY"})
     broker.admin.create_service("checking", queue="Orders", contracts=["both"])
-    bodies = [b"<a/>", b"", b"\xef\xbb\xbf<a/>", "<a/>".encode("utf-16"), "<a/>".encode("utf-16-be")]
+    bodies = [b"<a/>", b"", BOM + b"<a/>", "<a/>".encode("utf-16"), "<a/>".encode("utf-16-be")]
     broken = "<?xml version='1.0' encoding='UTF-8'?><a/>".encode("utf-16")
 
     def say(send: Callable[..., object], dialog: Any) -> None:
@@ -244,6 +274,26 @@ def test_005_xml_that_violates_its_schema_is_rejected_as_broken_xml_is(broker: B
     broker.admin.create_message_type("document", "VALID_XML", schema_collection="//sales/Orders")
     good = b"<order><pieces>3</pieces></order>"
     assert rejected(broker, "document", good, body) == ([good], [-9615])
+
+
+@pytest.mark.parametrize(
+    "body", [b" <?xml version='1.0'?><order><pieces>3</pieces></order>", *NO_DOCUMENT, *CONTRADICTED]
+)
+def test_005_blanks_byte_order_marks_and_encodings_are_judged_as_in_well_formed_xml(
+    broker: Broker, body: bytes
+) -> None:
+    broker.admin.create_xml_schema_collection("//sales/Orders", [ORDER_XSD])
+    broker.admin.create_message_type("document", "VALID_XML", schema_collection="//sales/Orders")
+    good = "<order><pieces>3</pieces></order>"
+    declared = "<?xml version='1.0' encoding='UTF-16'?>" + good
+    taken = [
+        f" {good}\r\n".encode(),
+        BOM + good.encode(),
+        good.encode("utf-16"),
+        good.encode("utf-16-be"),
+        declared.encode("utf-16"),
+    ]
+    assert rejected(broker, "document", taken[0], *taken[1:], body) == (taken, [-9615])
 
 
 def test_005_an_empty_body_fits_no_schema(broker: Broker) -> None:
