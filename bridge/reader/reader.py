@@ -173,14 +173,16 @@ class Reader:
         """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
 
         The end of the block hands the work to the next commit, which up to `batch` groups share. If the process dies
-        before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77): an
-        ALTER QUEUE of this broker takes effect at once, one of another process within seconds, since RECEIVE does not
-        ask Kafka for the catalog. Raises PartitionHalted when Kafka's logs contradict themselves, SteppedDown when
-        another process claims a partition that the caller has named for this reader, OutcomeUnknown when `timeout`
-        would end the iteration and Kafka has not acknowledged all finished work.
+        before that, the messages are received again. A transaction whose block this thread has not entered is delivered
+        again: when nothing else is ready, or after 100 further requests of the thread. Raises QueueDisabled while the
+        queue's STATUS is OFF (77): an ALTER QUEUE of this broker takes effect at once, one of another process within
+        seconds, since RECEIVE does not ask Kafka for the catalog. Raises PartitionHalted when Kafka's logs contradict
+        themselves, SteppedDown when another process claims a partition that the caller has named for this reader,
+        OutcomeUnknown when `timeout` would end the iteration and Kafka has not acknowledged all finished work.
         """
         began_s = time.monotonic()
         wait: MessageWait | None = None  # made only where nothing is ready: most calls find something
+        self._note_request()
         while True:
             if time.monotonic() >= self._advance_at:
                 self._advance(keep_up=True)
@@ -191,7 +193,7 @@ class Reader:
                 self._driver.catalog_changes.check_enabled()
                 transaction = self._take()
                 if transaction is None:
-                    self._take_back()
+                    self._hand_out_again(self._skipped.take_back())
                     wait = wait or MessageWait(self.options.timeout, began_s, self._handing_out.unread)
             if transaction is not None:
                 return transaction
@@ -233,6 +235,7 @@ class Reader:
             raise BadInput("receive takes either a dialog id or a group id; iterate over the reader for any group")
         deadline = None if timeout is None else time.monotonic() + timeout
         services = set[str]()
+        self._note_request()
         while True:
             self._advance(keep_up=True)
             with self._lock:
@@ -251,7 +254,7 @@ class Reader:
                     transaction = take(owner, self._driver.commit, endpoint, whole=dialog is None)
                     if transaction is not None:
                         return self._handed(owner, transaction)
-                    self._take_back()
+                    self._hand_out_again(self._skipped.take_back())
                     let_others_pass(owner)
             now = time.monotonic()
             if now >= max(self._assignment.join_wait.until, deadline or 0.0):
@@ -325,9 +328,14 @@ class Reader:
         found = self._handing_out.next_group(self._driver.commit)
         return None if found is None else self._handed(*found)
 
-    def _take_back(self) -> None:
-        """Hand out again the transactions that this thread, or one that has ended, was given but has not entered."""
-        for owner, transaction in self._skipped.take_back():
+    def _note_request(self) -> None:
+        """Hand out again what this thread has passed over too often, or what a thread that has ended has left."""
+        with self._lock:
+            self._hand_out_again(self._skipped.requested())
+
+    def _hand_out_again(self, skipped: list[tuple[Owner, Transaction]]) -> None:
+        """Let the groups of skipped transactions rest, and hand them out again."""
+        for owner, transaction in skipped:
             self._handing_out.resting.add(owner, transaction, now_ms())
 
     def _report_peer_ends(self, transaction: Transaction) -> None:

@@ -172,6 +172,37 @@ def test_a_transaction_is_worked_on_in_its_with_block_alone(servers: Servers, da
                 transaction.send(transaction.dialog, RECEIPT, b"sent")
 
 
+def test_a_skipped_transaction_comes_again_although_another_group_is_always_ready(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.dialog.owner.handing_out.REST_MS", 1)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        skipped = begin(broker)
+        skipped.send(ORDER, b"skipped once")
+        broker.flush()
+        send_orders(broker, dialogs=200, messages=2_000)
+        times = others = 0
+        bodies: list[bytes] = []
+        with broker.reader("Orders", max_messages=1, timeout=DEADLINE_S) as reader:
+            fill(reader, 2_001)
+            while times < 2:
+                assert reader._handing_out.ready, f"{others} of the others were received before it"
+                transaction = next(reader)
+                if transaction.dialog.id == skipped.id:
+                    times += 1
+                    if times == 1:
+                        continue
+                else:
+                    others += 1
+                with transaction:
+                    bodies = [message.body for message in transaction]
+                if others % 50 == 0:
+                    reader.settle()  # the next messages of these conversations are ready again
+        assert bodies == [b"skipped once"]
+        assert f"the transaction of conversation {skipped.id} of queue 'Orders' was skipped" in caplog.text
+
+
 def test_a_batch_has_ready_messages_of_several_groups_each_in_its_own_transaction(
     servers: Servers, database: str
 ) -> None:
