@@ -17,7 +17,7 @@ from confluent_kafka.admin import TopicDescription
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topic_watch import has_answered
-from konverse.bridge.kafka.topics import id_of
+from konverse.bridge.kafka.topics import AGAIN, id_of
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Lane
 from konverse.dialog.session.session import Session
@@ -32,9 +32,6 @@ ANSWER_S: Final = 2.0
 ANSWER_S_MIN: Final = 0.1
 """Shortest such wait, also when the caller has less time left."""
 _ANEW: Final = "Connect again before the next `broker.flush`; `dialog.flush` of other dialogs works meanwhile"
-
-
-AGAIN: Final = "was deleted and created again since the queue was created"
 
 
 class Destination(NamedTuple):
@@ -267,6 +264,6 @@ def changes(meant: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> di
 
 def _gone(topic: str, what: str) -> str:
     return (
-        f"topic {topic} {what}: messages to its queue are never received. Restore it from a backup, or drop its "
-        "queue (`drop_queue` with force=True) and create it again"
+        f"topic {topic} {what}: messages to its queue are never received. A topic restored from a backup has "
+        "another id in Kafka, and is refused too. Drop its queue (`drop_queue` with force=True) and create it again"
     )

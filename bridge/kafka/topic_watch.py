@@ -22,7 +22,7 @@ from konverse.schemas.identifiers import journal_topic
 
 from .clients import Kafka
 from .topic_faults import misfits
-from .topics import id_of, made_again, replicas_of, topics_of
+from .topics import AGAIN, id_of, lost_topic, replicas_of, topics_of
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -72,7 +72,7 @@ class TopicWatch:
         missing = [name for name, answer in asked.items() if self._is_missing(name, answer)]
         self._missed = self._missed + 1 if missing else 0
         if self._missed > 1:
-            raise TopicMismatch(f"topic {missing[0]} was deleted while its queue was read; restore it from a backup")
+            raise TopicMismatch(lost_topic(self._bootstrap, self._queue, missing[0], "was deleted while it was read"))
 
     def _ask(self) -> None:
         self._asked = self._kafka.admin.describe_topics(TopicCollection([*self._settings]))
@@ -89,7 +89,7 @@ class TopicWatch:
         except KafkaException as error:
             return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # other errors prove nothing
         if id_of(described) != self._identifiers.get(name, id_of(described)):
-            raise made_again(name)
+            raise TopicMismatch(lost_topic(self._bootstrap, self._queue, name, AGAIN))
         self._replicas[name] = replicas_of(described)
         known, found = self._queue.partitions, len(described.partitions)
         if found < known and self._changes.due(name):

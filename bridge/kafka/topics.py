@@ -39,6 +39,9 @@ JOURNAL_CONFIG: Final = {
 SESSION_TIMEOUT_S: Final = 45.0
 """Default of `group.consumer.session.timeout.ms` in Kafka, and of `session.timeout.ms` in librdkafka."""
 
+AGAIN: Final = "was deleted and created again since the queue was created"
+_MISSING: Final = "does not exist any more"
+
 _VISIBLE_WITHIN_S: Final = 15.0
 _ALL_FENCED: Final = "All brokers are currently fenced"
 """Kafka's error text when the controller has received no heartbeat from any broker for some seconds. A cluster with too
@@ -166,9 +169,9 @@ class Topics:
 
         Partitions that were added to a topic do not matter: konverse neither writes to them nor reads them.
         """
+        self.same_queue(queue)
         for each, config in topics_of(queue.topic, queue.subscription).items():
             self.check(each, queue.partitions, config, may_grow=True)
-        self.same_queue(queue)
 
     def check(self, name: str, partitions: int, config: Mapping[str, str], *, may_grow: bool = False) -> None:
         """Raise TopicMismatch, which names the fault and the command that corrects it, unless the topic fits.
@@ -278,19 +281,23 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise self._unavailable(f"topic {name} cannot be described", error, "DESCRIBE", name) from None
-            raise TopicMismatch(f"topic {name} does not exist any more; restore it from a backup") from None
+            raise TopicMismatch(f"topic {name} {_MISSING}") from None
         return found
-
-    def same(self, name: str, identifier: bytes) -> None:
-        """Raise TopicMismatch unless the topic has this Kafka id."""
-        if self.topic_id(name) != identifier:
-            raise made_again(name)
 
     def same_queue(self, queue: Queue) -> None:
         """Raise TopicMismatch when a topic of the queue is missing, or is not the one recorded in the catalog."""
-        self.same(queue.topic, queue.data_topic_id)
-        self.same(journal_topic(queue.topic, queue.subscription), queue.journal_topic_id)
-        self.topic_id(snapshot_topic(queue.topic, queue.subscription))
+        identifiers = {
+            queue.topic: queue.data_topic_id,
+            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
+        }
+        bootstrap = self._kafka.settings.bootstrap
+        for name in topics_of(queue.topic, queue.subscription):
+            try:
+                found = self.topic_id(name)
+            except TopicMismatch:
+                raise TopicMismatch(lost_topic(bootstrap, queue, name, _MISSING)) from None
+            if found != identifiers.get(name, found):
+                raise TopicMismatch(lost_topic(bootstrap, queue, name, AGAIN))
 
     def _wait_until_visible(self, name: str) -> None:
         """Wait until the contacted broker knows the topic and all its leaders: creation is asynchronous."""
@@ -321,9 +328,20 @@ def id_of(described: TopicDescription) -> bytes:
     return UUID(int=int(high) << 64 | int(low)).bytes
 
 
-def made_again(name: str) -> TopicMismatch:
-    """Error for a topic that was replaced by another one of the same name."""
-    return TopicMismatch(
-        f"topic {name} was deleted and created again since the queue was created: its records are gone. "
-        "Restore it from a backup, or continue with a queue of another name; drop_queue with force=True frees this one"
+def lost_topic(bootstrap: str, queue: Queue, name: str, what: str) -> str:
+    """Text for a topic of a queue that was deleted or replaced, with the remedy.
+
+    The catalog holds the ids of the data topic and the journal, and Kafka gives each topic a new one. So neither a
+    copy nor a backup can take their place. The id of the snapshot topic does not matter.
+    """
+    if name == snapshot_topic(queue.topic, queue.subscription):
+        settings = " ".join(f"--config {key}={value}" for key, value in {**_CREATED, **JOURNAL_CONFIG}.items())
+        return (
+            f"topic {name} {what}. It holds snapshots alone: create it again, empty: kafka-topics --bootstrap-server "
+            f"{bootstrap} --create --topic {name} --partitions {queue.partitions} {settings}"
+        )
+    return (
+        f"topic {name} {what}: its records are gone. A topic restored from a backup has another id in Kafka, and is "
+        f"refused too. Drop the queue, which gives up its messages: drop_queue({queue.name!r}, force=True). Then "
+        "create it again"
     )

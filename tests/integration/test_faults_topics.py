@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.objects import SYSTEM_TYPES
 from konverse.bridge.kafka.topics import DATA_CONFIG, JOURNAL_CONFIG
 from konverse.bridge.reader.reader import Reader
@@ -19,6 +20,8 @@ from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
+    ORDER_SERVICE,
+    ORDERING,
     RECEIPT,
     begin,
     connected,
@@ -47,7 +50,48 @@ def test_a_topic_that_is_missing_is_named(servers: Servers, database: str, admin
         delete(admin, topic)
         with pytest.raises(TopicMismatch) as caught:
             broker.reader("Orders")
-    assert f"topic {topic} does not exist; create it with 3 partitions" in str(caught.value)
+        assert f"topic {topic} does not exist any more: its records are gone" in str(caught.value)
+        follow_the_remedy(broker, str(caught.value), partitions=3)
+
+
+def follow_the_remedy(broker: Broker, said: str, *, partitions: int = 1) -> None:
+    """Do what the error demands; then messages arrive."""
+    assert "A topic restored from a backup has another id in Kafka, and is refused too." in said
+    assert "Drop the queue, which gives up its messages: drop_queue('Orders', force=True). Then create it again" in said
+    broker.admin.drop_service(ORDER_SERVICE)
+    broker.admin.drop_queue("Orders", force=True)
+    broker.admin.create_queue("Orders", partitions=partitions)
+    broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    begin(broker).send(ORDER, b"to the next queue")
+    assert [message.body for message in receive(broker, "Orders", 1)] == [b"to the next queue"]
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["next reader", "running reader"])
+def test_a_missing_snapshot_topic_is_created_again_empty_by_the_command_that_the_error_names(
+    servers: Servers, database: str, admin: AdminClient, watched: bool
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=1, messages=1)
+        topic = snapshot_topic(queue_of(broker, "Orders").topic)
+        if watched:
+            with broker.reader("Orders") as reader:
+                fill(reader, 1)
+                delete(admin, topic)
+                with pytest.raises(TopicMismatch, match=f"topic {topic} was deleted while it was read") as caught:
+                    receive_all(reader)
+        else:
+            delete(admin, topic)
+            with pytest.raises(TopicMismatch, match=f"topic {topic} does not exist any more") as caught:
+                broker.reader("Orders")
+        said = str(caught.value)
+        assert "It holds snapshots alone: create it again, empty" in said
+        command = f"kafka-topics --bootstrap-server {servers.bootstrap} --create --topic {topic} --partitions 2"
+        assert command in said
+        config = dict(re.findall(r"--config (\S+?)=(\S+)", said))
+        create(admin, topic, 2, config)
+        begin(broker).send(ORDER, b"more")
+        assert b"more" in [message.body for message in receive(broker, "Orders", 1 if watched else 2)]
 
 
 @pytest.mark.parametrize("part", ["data", "journal"])
@@ -64,8 +108,8 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
         create(admin, topic, 1, config)
         with pytest.raises(TopicMismatch, match="deleted and created again since the queue was created") as caught:
             broker.reader("Orders")
-    assert topic in str(caught.value)
-    assert "Restore it from a backup, or continue with a queue of another name" in str(caught.value)
+        assert topic in str(caught.value)
+        follow_the_remedy(broker, str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +246,8 @@ def test_a_topic_that_goes_under_a_running_reader_ends_it(
                 create(admin, topic, 1, DATA_CONFIG)
             with pytest.raises(TopicMismatch, match=topic) as caught:
                 receive_all(reader)
-        assert ("created again" if again else "was deleted while its queue was read") in str(caught.value)
+        assert ("created again" if again else "was deleted while it was read") in str(caught.value)
+        assert "drop_queue('Orders', force=True)" in str(caught.value)
 
 
 def test_settling_does_not_say_done_while_a_destination_refuses(

@@ -79,7 +79,8 @@ def test_a_new_sender_and_a_transaction_report_no_success_for_a_recreated_topic(
     create(admin, topic, 1, DATA_CONFIG)
     with connected(servers.bootstrap, database) as broker:
         begin(broker).send(ORDER, b"0")
-        with pytest.raises(TopicMismatch, match="deleted and created again"):
+        remedy = "Drop its queue (`drop_queue` with force=True) and create it again"
+        with pytest.raises(TopicMismatch, match=f"deleted and created again.* {re.escape(remedy)}"):
             broker.flush()
     with connected(servers.bootstrap, database) as broker:
         with broker.transaction() as transaction:
