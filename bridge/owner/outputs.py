@@ -67,6 +67,8 @@ class Outputs:
         self._astray = LogThrottle()
         self._withholds = LogThrottle()
         self._recheck_at = 0.0
+        self._interrupted = False
+        """An exception from outside, as of Ctrl-C, has cut a call in half: a report of a failure may be lost."""
         self._refusal: tuple[str, int] | None = None
         self._refusals = LogThrottle()
 
@@ -75,7 +77,21 @@ class Outputs:
         self._emits.append((owner, effect))
 
     def pump(self) -> None:
-        """Report delivered outputs to their owners, and hand waiting outputs to the producer."""
+        """Report delivered outputs to their owners, and hand waiting outputs to the producer.
+
+        After an interrupted call everything undelivered is sent again. The client drops the report whose callback is
+        interrupted, so a producer that has run empty would prove nothing.
+        """
+        try:
+            if self._interrupted:
+                self.replace_producer()
+                self._interrupted = False
+            self._pump()
+        except BaseException:
+            self._interrupted = True
+            raise
+
+    def _pump(self) -> None:
         if self._handed and self._question is None:
             self._poll()
             if self._refusal is not None:
@@ -214,8 +230,8 @@ class Outputs:
         """Retry a record that the producer refused, up to ROOM_S while its buffer is full. Whether it was accepted."""
         deadline = time.monotonic() + ROOM_S
         while isinstance(error, BufferError) and time.monotonic() < deadline:
-            self._producer.poll(0.05)
             try:
+                self._producer.poll(0.05)
                 self._producer.produce(*record)
                 return True
             except (BufferError, KafkaException) as again:

@@ -43,7 +43,9 @@ class World:
         self.unread: Exception | None = None
         owner: Any = SimpleNamespace(step=self.step)
         self.owner = owner
-        kafka: Any = SimpleNamespace(admin=self, data_producer=lambda **_: self)
+        kafka: Any = SimpleNamespace(
+            admin=self, data_producer=lambda **_: self, words=lambda error, _need: error.args[0].str()
+        )
         self.outputs = Outputs(kafka, {0: owner}, lambda *_: None, Destinations(kafka, self.catalog))
         self.emit()
 
@@ -208,3 +210,53 @@ def test_nothing_counts_as_astray_while_the_catalog_cannot_be_read(world: World)
     assert astray(world, replace(ADDRESS, topic="k.d.New")) == []
     world.unread = None
     assert world.pump() == [Drained([replace(ADDRESS, topic="k.d.New")])]
+
+
+class Interrupted(World):
+    """The first call of `method` of the producer is interrupted. The client drops the report that it dispatches."""
+
+    def __init__(self, method: str, error: BaseException) -> None:
+        super().__init__()
+        self.errors = [error]
+        setattr(self, method, self.interrupt)
+
+    def interrupt(self, *_: Any) -> int:
+        if self.errors:
+            raise self.errors.pop()
+        return 0
+
+
+@pytest.mark.usefixtures("world")
+@pytest.mark.parametrize("method", ["poll", "produce"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemError("returned NULL")], ids=["Ctrl-C", "in a callback"])
+def test_outputs_whose_delivery_was_interrupted_are_sent_again(method: str, error: BaseException) -> None:
+    """The report of a refusal may be lost, so the empty producer does not prove that Kafka has everything."""
+    world = Interrupted(method, error)
+    with pytest.raises(type(error)):
+        world.pump()
+    assert world.pump() == [ProducerReplaced(None)]
+    world.emit()
+    assert world.pump() == [Drained([ADDRESS])]
+
+
+@pytest.mark.usefixtures("world")
+def test_outputs_are_sent_again_when_their_replacement_was_interrupted() -> None:
+    world = Interrupted("purge", KeyboardInterrupt())
+    world.pump(1)
+    world.outputs._refusal = (ADDRESS.topic, ADDRESS.partition)
+    with pytest.raises(KeyboardInterrupt):
+        world.pump()
+    assert world.pump() == [ProducerReplaced(None)]
+
+
+@pytest.mark.usefixtures("world")
+def test_a_producer_that_dies_while_an_output_waits_for_room_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Interrupted("poll", KafkaException(KafkaError(KafkaError._FATAL)))
+    full = [BufferError("full")]
+
+    def produce(*_: Any) -> None:
+        if full:
+            raise full.pop()
+
+    monkeypatch.setattr(world, "produce", produce)
+    assert world.pump() == [ProducerReplaced(ADDRESS)]
