@@ -301,7 +301,8 @@ class SessionProducer:
                 if not self._renewal.wanting:
                     self._replace_producer()
             elif self._behind and len(self._client) < CATCH_UP_BELOW:
-                self._catch_up()
+                with self.lock:
+                    self._do_or_fail(self._catch_up)
             elif len(self._client) == 0:
                 self._settle()
             elif self._waiters or self._session.gated:
@@ -311,12 +312,20 @@ class SessionProducer:
         return True
 
     def _poll(self, wait_s: float) -> int:
-        """Poll the producer. Returns the number of events. The caller holds `_serving`."""
+        """Poll the producer. Returns the number of events. The caller holds `_serving`.
+
+        An exception from outside, as of Ctrl-C, may arrive as a failed record is reported. The client has forgotten the
+        record then, and an empty client would mean success. So the exception itself counts as a failure.
+        """
         try:
-            return self._client.poll(wait_s)
-        except KafkaException as error:
-            self._fail(self._words(error.args[0], self._some_topic()))
-            return 0
+            try:
+                return self._client.poll(wait_s)
+            except KafkaException as error:
+                self._fail(self._words(error.args[0], self._some_topic()))
+                return 0
+        except BaseException as error:
+            self._fail(f"a poll was interrupted ({type(error).__name__})")
+            raise
 
     def _run(self) -> None:
         """Body of the background thread: poll the producer unless busy senders poll it themselves."""
@@ -381,10 +390,9 @@ class SessionProducer:
             self.changed.notify_all()
 
     def _catch_up(self) -> None:
-        with self.lock:
-            self._behind = False
-            self.refresh()
-            self.carry_out(self._session.unsent)
+        self._behind = False
+        self.refresh()
+        self.produce_records(self._session.unsent())
 
     def refresh(self) -> None:
         """Decide again whether sends may take the fast path."""
@@ -404,23 +412,43 @@ class SessionProducer:
         self.refresh()
 
     def _replace_producer(self) -> None:
-        """After a failure, create a new producer and hand over all undelivered records, with the same counters."""
+        """After a failure, create a new producer and hand over all undelivered records, with the same counters.
+
+        The failure stands until there is a new producer, and again when handing over is interrupted. So a replacement
+        that was cut off anywhere is repeated, and its records do not count as delivered.
+        """
         log.warning("records of %s were not delivered (%s); sending them again", self._title, self._failure)
         with self.changed:
             discard(self._client)
             self.changed.wait_for(lambda: self._closed, RETRY_S)
-            self._failure = None
-            self.refresh()
-            self._client = self._new_producer()
+            try:
+                self._client = self._new_producer()
+            except EXPECTED_ERRORS as error:  # the callers wait on, as if Kafka were away
+                self._failure = self.last_failure = str(error)
+                return
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
-            if not self._renewal.age:
-                self.carry_out(lambda: self._session.restart(self._refused))
-            elif self._renewal.ready:
-                self._renew()
-            else:  # the id became old just now
+            if self._renewal.age and not self._renewal.ready:  # the id became old just now
                 self._failure = "the session needs a new id"
+                return
+            self._do_or_fail(self._restart)
+
+    def _restart(self) -> None:
+        self._failure = None
+        self.refresh()
+        if self._renewal.age:
+            self._renew()
+        else:
+            self.produce_records(self._session.restart(self._refused))
+
+    def _do_or_fail(self, work: Callable[[], None]) -> None:
+        """Do the work. If it is interrupted, the next producer gets every undelivered record."""
+        try:
+            work()
+        except BaseException as error:
+            self._fail(f"handing over was interrupted ({type(error).__name__})")
+            raise
 
     def _make_id(self) -> None:
         """Get a new id if one is due. No lock is held meanwhile, so that other threads can continue.
