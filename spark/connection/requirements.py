@@ -28,7 +28,12 @@ def require() -> None:
 
 def require_version(version: str) -> None:
     """Raise NotInstalled when `version` of pyspark is too old."""
-    major, minor = (int(part) for part in version.split(".")[:2])
-    if (major, minor) < SPARK_VERSION_MIN:
+    if version_of(version) < SPARK_VERSION_MIN:
         wanted = ".".join(map(str, SPARK_VERSION_MIN))
         raise missing(f"pyspark {wanted} or newer, not {version}")
+
+
+def version_of(version: str) -> tuple[int, int]:
+    """The first two numbers of a version."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return major, minor

@@ -14,7 +14,8 @@ Four laws hold:
    that the fold of `dialog.fold` accepts. A property test compares the two on random logs. Only an owner knows what the
    states of endpoints add, such as a message that is bounced.
 2. A verdict depends on the records of the log alone, not on how they are cut into chunks, tasks and micro-batches. The
-   log is judged from its start, in order, each record once.
+   log is judged from its start, in order, each record once. One thing depends on the read: a record that is not
+   accepted may be `contested` in a read that has seen its counterpart, and `duplicate` in another.
 3. A row that Spark wrote is void until a DECISION in the log accepts it. It then appears right after that DECISION.
 4. No bytes in a header may raise an error. A header that cannot be decoded gets the verdict `malformed`.
 
@@ -27,6 +28,7 @@ from its start.
     suffix      the message type, and a check that the rest has the form that an encoder writes
     ingest      envelope, verdict and sequence number of each record
     acceptance  which records are accepted, by the counters of writers
+    contested   records under a used counter with other content
     batch_rows  rows of writes that wait for a decision
     decisions   records of the journal, judged
     states      stored states of streams

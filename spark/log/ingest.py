@@ -14,6 +14,7 @@ from konverse.schemas.wire.records import Kind
 
 from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
 from .batch_rows import AcceptedRows, BatchRows
+from .contested import CONTESTED, ContestedPair, ContestedRecords
 from .frame import TAG_BYTES, Frame, decode
 from .headers import Headers, split
 
@@ -34,6 +35,8 @@ class RecordVerdict(IntEnum):
     """Accepted, and of a kind that applications never see."""
     pending = 6
     """A row of a batch, void at its own offset. If its attempt wins, the row appears as a message at the DECISION."""
+    contested = CONTESTED
+    """Has the counter of an accepted record of its writer, and other content. Receivers get both."""
 
 
 class IngestedRows(NamedTuple):
@@ -65,7 +68,10 @@ class Ingest:
     def __init__(self, acceptance: Acceptance, *, tag: bytes | None, cut: bool = False) -> None:
         self._tag = None if tag is None else np.frombuffer(tag, np.uint8)
         self._acceptance = acceptance
+        self._records = ContestedRecords()
         self.batches = BatchRows(acceptance.decided, acceptance.vetoed, cut=cut or acceptance.cut)
+        self.contested: list[ContestedPair] = []
+        """The contested records of the last call of `take`."""
 
     def recall(self, messages: list[Message]) -> None:
         """Read again records that were judged before, so that rows among them wait for their decision here."""
@@ -85,6 +91,7 @@ class Ingest:
         verdict[pending] = RecordVerdict.pending
         rows = _where(verdict == ACCEPTED)
         verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows])
+        self.contested = self._records.judge(messages, offsets, headers.ours, frame, verdict)
         taken = verdict == ACCEPTED
         decisions = np.flatnonzero(taken & (frame.kind == Kind.DECISION)).tolist()
         verdict[taken & ~IS_SEQUENCED[frame.kind]] = RecordVerdict.control

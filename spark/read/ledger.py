@@ -55,9 +55,10 @@ class RecordCounter:
         self._parts: list[pa.Table] = []
 
     def add(self, rows: IngestedRows) -> None:
-        """Count the records of a chunk that an application receives, and their duplicates."""
-        accepted = rows.sequence >= 0
-        duplicate = (rows.verdict == RecordVerdict.duplicate) & IS_SEQUENCED[rows.frame.kind]
+        """Count the records of a chunk that an application receives, contested ones too, and their duplicates."""
+        sequenced = IS_SEQUENCED[rows.frame.kind]
+        accepted = (rows.sequence >= 0) | ((rows.verdict == RecordVerdict.contested) & sequenced)
+        duplicate = (rows.verdict == RecordVerdict.duplicate) & sequenced
         keep = accepted | duplicate
         if not keep.any():
             return

@@ -20,6 +20,7 @@ from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.spark.connection.settings import ConnectionSettings, Offsets, Position, Since, tag_of
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS, GROUP, Column, batch
+from konverse.spark.log.contested import ContestedCount
 from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
 from konverse.spark.log.states import States
 from konverse.spark.log.topic import Bounds, Topic
@@ -136,12 +137,14 @@ def read_range(
     begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
     ingest = Ingest(acceptance, tag=wanted.tag, cut=wanted.log_start > 0)
     groups = _groups(settings, wanted.partition) if GROUP in map(str.lower, schema.names) else None
-    with rare_collections():
+    with rare_collections(), contested_records(settings, wanted) as contested:
         if acceptance.waits_from is not None:
             for messages in topic.chunks(wanted.partition, max(acceptance.waits_from, wanted.log_start), begin):
                 ingest.recall(messages)
         for messages in topic.chunks(wanted.partition, begin, wanted.end):
-            for rows in ingest.take(messages):
+            judged = ingest.take(messages)
+            contested.add(ingest.contested)
+            for rows in judged:
                 made = batch(rows._replace(groups=groups), schema, _kept(rows, wanted, settings))
                 if made is not None:
                     yield made
@@ -185,6 +188,27 @@ def lose(settings: ConnectionSettings, where: str, what: str) -> None:
     if settings.fail_on_data_loss:
         raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
     log.warning("%s; the stream goes on without them", lost)
+
+
+@contextmanager
+def contested_records(settings: ConnectionSettings, wanted: Range) -> Iterator[ContestedCount]:
+    """Count the contested records of a range. At the end of the block one warning names the offsets of the first."""
+    count = ContestedCount(wanted.first)
+    try:
+        yield count
+    finally:
+        if count.first is not None:
+            log.warning(
+                "partition %d of topic %r: %s the writer and counter of an earlier record and other content, the first "
+                "at offset %d; the earlier one is at %d. A foreign producer wrote in a sender's name. Receivers of the "
+                "queue get both records, a read with 'include' = 'accepted' has only the earlier one: read with 'all', "
+                "and take the rows with the verdict 'contested' too",
+                wanted.partition,
+                settings.topic,
+                "1 record has" if count.records == 1 else f"{count.records} records have",
+                count.first.second,
+                count.first.first,
+            )
 
 
 @contextmanager

@@ -33,7 +33,7 @@ FOR_ALL_ROWS: Final = ("to_service", "message_type")
 """Options in place of the columns of the same names."""
 
 ID: Final = "id:"
-"""Begins a query's id where option 'query' usually has a name."""
+"""Begins a query's id where option 'query' usually has a name: a UUID that names the query alone, without services."""
 
 _NUMBERED: Final = ("query", "batch")
 
@@ -129,7 +129,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
 
 
 def query_id(name: str) -> bytes | None:
-    """The id that option 'query' gives after "id:", as OutcomeUnknown names it; None for a name.
+    """The id that option 'query' gives after "id:", the application's own or that of OutcomeUnknown; None for a name.
 
     Raises InvalidSettings for anything else after "id:".
     """
@@ -139,8 +139,8 @@ def query_id(name: str) -> bytes | None:
         return UUID(name.removeprefix(ID)).bytes
     except ValueError:
         raise InvalidSettings(
-            f"option 'query' is {quoted(name)}: after {ID!r} come the 32 digits that OutcomeUnknown names; a name of "
-            "your own begins with something else"
+            f"option 'query' is {quoted(name)}: after {ID!r} come the 32 digits of a UUID, one of your own or that of "
+            "an OutcomeUnknown; a name begins with something else"
         ) from None
 
 

@@ -34,6 +34,7 @@ from konverse.spark.connection.clients import check_topics, kafka_of, topics_of
 from .checks import as_named, check_columns
 from .decision import BatchDecision
 from .delivery import Delivery
+from .micro_batch import QUERY_ID, stream_of
 from .plan import Plan, name_id, stream_id, tied_id
 from .returned_rows import LOOK_WAIT_S, look_for
 from .rows import TaskRows
@@ -46,9 +47,8 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("konverse.spark")
 
-_QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-"""Local properties in which Spark names the stream and micro-batch of a task, also for writes in `foreachBatch`."""
+"""Local property in which Spark numbers the micro-batch of a task."""
 
 _COMMITTER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 """Worker in which Spark makes a stream's writer again, to commit. The plan comes back with the tasks' reports."""
@@ -140,11 +140,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """In a task: write its rows, which are void until the driver has decided.
 
-        In `foreachBatch` the query is tied to the stream, so that its checkpoint tells which batches were written.
+        In `foreachBatch` a named query is tied to the stream, so that its checkpoint tells which batches were written.
+        An id of the application's own is never tied. Raises InvalidSettings for a name that cannot be tied.
         """
-        context, query = TaskContext.get(), self._query
+        context, name, query = TaskContext.get(), self._settings.query, self._query
         assert context is not None, "Spark calls this in a task"
-        stream = None if self._settings.query is None else context.getLocalProperty(_QUERY_ID)
+        stream = None if name is None or query_id(name) is not None else stream_of(context, name)
         return self._write(iterator, query if stream is None else tied_id(query, stream), self._settings.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -204,7 +205,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """In a task: write its rows, which are void until the driver has decided."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise InvalidSettings(
                 "Spark does not say which query this task belongs to; use a newer Spark, or `df.write`"

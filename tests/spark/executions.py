@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
@@ -46,14 +46,11 @@ class Context:
     """Spark's task context."""
 
     def __init__(
-        self, number: int, query: str | None = None, batch: int = 0, case_sensitive: str | None = None
+        self, number: int, query: str | None = None, batch: int = 0, others: Mapping[str, str] | None = None
     ) -> None:
+        """`others` are local properties beside those of a stream."""
         self._number = number
-        self._properties = {
-            "sql.streaming.queryId": query,
-            "streaming.sql.batchId": str(batch),
-            "spark.sql.caseSensitive": case_sensitive,
-        }
+        self._properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch), **(others or {})}
 
     def partitionId(self) -> int:  # noqa: N802  # Spark's name
         """The task's partition number."""
@@ -61,7 +58,7 @@ class Context:
 
     def getLocalProperty(self, name: str) -> str | None:  # noqa: N802  # as above
         """A property of the query."""
-        return self._properties[name]
+        return self._properties.get(name)
 
 
 def batch_writer(bootstrap: str, database: str, **options: str) -> BatchWriter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,6 +104,33 @@ query.option("checkpointLocation", given["checkpoint"]).start().awaitTermination
 print("came", sorted(bytes(row.body).decode() for row in spark.table("came").collect()))
 """
 
+FUNCTION: Final = """
+from pyspark.errors import PySparkException
+
+lines = spark.readStream.text(given["folder"]).selectExpr("value AS body", "value AS key")
+types = {"to_service": "//sales/OrderService", "message_type": "//sales/Order"}
+
+def run(checkpoint, query):
+    options = {**given["place"], **given["writing"], **types, "query": query}
+
+    def write(frame, number):
+        frame.write.format("konverse").options(**options, batch=str(number)).mode("append").save()
+
+    writer = lines.writeStream.foreachBatch(write).option("checkpointLocation", given["folder"] + checkpoint)
+    return writer.trigger(availableNow=True).start().awaitTermination(120)
+
+plain = spark.range(1).selectExpr("'plain' AS body", "'plain' AS key")
+for _ in range(2):
+    options = {**given["place"], **given["writing"], **types, "query": "mine", "batch": "0"}
+    plain.write.format("konverse").options(**options).mode("append").save()
+try:
+    run("-one", "mine")
+except PySparkException as error:
+    print("refused", "InvalidSettings: option 'query' is the name 'mine'" in str(error))
+for checkpoint, query in (("-one", given["mine"]), ("-two", given["mine"]), ("-three", given["another"])):
+    print("ended", run(checkpoint, query))
+"""
+
 RECEIVER: Final = """
 import pyarrow as pa
 from pyspark.sql import functions as f
@@ -179,6 +207,26 @@ def test_a_spark_connect_client_writes_and_streams_and_receives_the_error_for_an
     got = by_conversation(receive(shop, "Orders", 6))
     assert sorted(got.values()) == [[b"0", b"2", b"4"], [b"1", b"3", b"5"]]
     assert drain(shop, "Orders") == []
+
+
+@pytest.mark.usefixtures("transmitting")
+def test_a_function_of_connect_in_foreach_batch_may_not_name_its_query_and_may_give_an_id_of_its_own(
+    client: Client, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    """Outside of streams a client may name it."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "lines.txt").write_text("a line", "utf-8")
+    said = client(
+        FUNCTION,
+        place={"bootstrap": servers.bootstrap, "database": database},
+        writing={"from_service": SHOP_SERVICE, "contract": ORDERING},
+        folder=str(folder),
+        mine=f"id:{uuid.uuid4()}",
+        another=f"id:{uuid.uuid4()}",
+    )
+    assert said.splitlines() == ["refused True", "ended True", "ended True", "ended True"]
+    assert sorted(message.body for message in drain(shop, "Orders")) == [b"a line", b"a line", b"plain"]
 
 
 def test_a_client_of_connect_receives_in_tasks_and_in_frames_and_hears_why_a_task_refuses(

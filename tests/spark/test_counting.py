@@ -17,6 +17,7 @@ from konverse.spark.log.ingest import Ingest
 from konverse.spark.read.ledger import PARTS_MAX, RecordCounter, SideCounts
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.logs import ORDERS
+from tests.spark.test_batch_rows import log_of as log_of_bodies
 
 ONE: Final = identifier("one")
 OTHER: Final = identifier("another")
@@ -61,6 +62,13 @@ def test_a_duplicate_is_counted_for_its_side_and_changes_no_other_count(chunk: i
         (OTHER, Role.TARGET): SideCounts(messages=1, bytes=4, duplicates=0, first_ms=3_000, last_ms=3_000),
         (ONE, Role.INITIATOR): SideCounts(messages=1, bytes=4, duplicates=1, first_ms=4_000, last_ms=4_000),
     }
+
+
+def test_a_contested_message_is_counted_as_its_side_receives_it() -> None:
+    header = Scribe("writer").message(ORDERS, ONE)
+    found = counted(log_of_bodies([(header, b"forged"), (header, b"honest"), (header, b"forged")]))
+    ((side, counts),) = found.items()
+    assert (side, counts[:3]) == ((ONE, Role.TARGET), (2, 12, 1))
 
 
 def test_an_end_is_no_message_and_its_copy_a_duplicate() -> None:

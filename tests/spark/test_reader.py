@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -99,6 +100,24 @@ def test_every_record_is_judged(new_log: NewLog) -> None:
         ("gap", None),
         ("accepted", 2),
     ]
+
+
+def test_a_contested_record_has_its_verdict_and_one_warning_of_the_read_names_both_offsets(
+    new_log: NewLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    first, second = messages(scribe, 2)
+    log.write(first, body=b"a stranger's")
+    log.write(first, body=b"the sender's")
+    log.write(first, second, body=b"the sender's")
+    all_of_them = [("accepted", 0), ("contested", None), ("duplicate", None), ("accepted", 1)]
+    with caplog.at_level(logging.WARNING, "konverse.spark"):
+        assert verdicts(log) == all_of_them
+        assert [row["offset"] for row in read(reader(log))] == [0, 3]
+        assert verdicts(log, startingOffsets='{"0": 2}') == all_of_them[2:], "the read begins behind both"
+    told = f"partition 0 of topic '{log.topic}': 1 record has the writer and counter of an earlier record and other"
+    assert [told in record.message for record in caplog.records] == [True, True]
+    assert all("the first at offset 1; the earlier one is at 0" in record.message for record in caplog.records)
 
 
 def test_control_records_count_and_are_left_out(new_log: NewLog) -> None:

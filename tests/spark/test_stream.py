@@ -51,6 +51,25 @@ def messages(scribe: Scribe, count: int) -> list[bytes]:
     return [scribe.message(ORDERS, CONVERSATION) for _ in range(count)]
 
 
+def test_a_stream_gives_the_rows_of_a_batch_and_warns_of_contested_records_of_one_micro_batch(
+    new_log: NewLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    first, second, third = messages(scribe, 3)
+    for header, body in ((first, b"a stranger's"), (first, b"the sender's"), (second, b"a stranger's")):
+        log.write(header, body=body)
+    made = reader(log, tmp_path)
+    start = made.initialOffset()
+    middle = made.latestOffset(start, ReadAllAvailable())
+    with caplog.at_level(logging.WARNING, "konverse.spark"):
+        assert fetch(made, start, middle) == [0, 1]
+        log.write(second, third, body=b"the sender's")
+        assert fetch(made, middle, made.latestOffset(middle, ReadAllAvailable())) == [2]
+    (told,) = [record.message for record in caplog.records if "other content" in record.message]
+    assert "the first at offset 1; the earlier one is at 0" in told
+    made.stop()
+
+
 @pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("left", ["process", "file", "torn file", "file of another place", "nothing"])
 def test_a_duplicate_of_an_earlier_micro_batch_is_left_out(new_log: NewLog, tmp_path: Path, left: str) -> None:

@@ -28,6 +28,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX
+from konverse.spark.connection.case_rule import CASE_SENSITIVE
 from konverse.spark.connection.clients import kafka_of
 from konverse.spark.write import sink
 from konverse.spark.write.decision import _FOLLOWINGS, BatchDecision
@@ -152,23 +153,25 @@ def test_a_column_that_differs_by_case_is_another_one_where_the_session_says_so(
 ) -> None:
     writer = batch_writer(servers.bootstrap, database)
     capitals = [batch.rename_columns([name.upper() for name in batch.schema.names]) for batch in batches_of(FEW)]
-    for case_sensitive in (None, "false"):
+    for others in ({}, {CASE_SENSITIVE: "false"}):
         with patch.object(sink, "TaskContext") as contexts:
-            contexts.get.return_value = Context(0, case_sensitive=case_sensitive)
+            contexts.get.return_value = Context(0, others=others)
             writer.commit([writer.write(iter(capitals))])
         assert len(receive(shop, "Orders", len(FEW))) == len(FEW)
         writer = batch_writer(servers.bootstrap, database)
     with patch.object(sink, "TaskContext") as contexts:
-        contexts.get.return_value = Context(0, case_sensitive="true")
+        contexts.get.return_value = Context(0, others={CASE_SENSITIVE: "true"})
         with pytest.raises(InvalidSettings, match=r"column 'TO_SERVICE', which is not 'to_service' as spark\.sql\."):
             writer.write(iter(capitals))
 
 
+@pytest.mark.parametrize("stream", [None, "c1f09de7-5e50-4cb1-9bcf-1c1fd5b46b0a"], ids=["a write", "foreachBatch"])
 def test_an_undetermined_batch_decision_raises_an_error_that_explains_how_to_repeat_the_batch(
-    servers: Servers, shop: Broker, database: str
+    servers: Servers, shop: Broker, database: str, stream: str | None
 ) -> None:
+    """The repetition is the same query where the error was raised, inside of `foreachBatch` too."""
     writer = batch_writer(servers.bootstrap, database, query="q", batch="4")
-    written = execute(writer, FEW)
+    written = execute(writer, FEW, Context(0, stream))
     query = written.report.task.query
     words = rf"batch 4 .* \(silence\)\. .* 'query' = 'id:{query.hex()}' and 'batch' = '4'"
     with (
@@ -177,7 +180,8 @@ def test_an_undetermined_batch_decision_raises_an_error_that_explains_how_to_rep
         pytest.raises(OutcomeUnknown, match=words),
     ):
         deciding.decide(4, [written.report], timeout_s=0.1)
-    run(batch_writer(servers.bootstrap, database, query=f"id:{query.hex()}", batch="4"), FEW)
+    for options in ({"query": f"id:{query.hex()}"}, {"query": "q"}):
+        run(batch_writer(servers.bootstrap, database, batch="4", **options), FEW, stream=stream)
     check_received(shop, FEW)
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from pyspark.errors import PySparkException
+from pyspark import InheritableThread
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -16,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from konverse.bridge.broker import Broker
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, end_at_target, receive
-from tests.spark.test_write import by_conversation
+from tests.spark.test_write import by_conversation, frame, line, write
 
 pytestmark = [
     pytest.mark.spark,
@@ -26,6 +30,8 @@ pytestmark = [
     pytest.mark.usefixtures("transmitting"),
 ]
 
+
+Work = Callable[[], None]
 
 EPOCH_S: Final = 1_700_000_000
 """Time of the first file."""
@@ -163,33 +169,120 @@ def test_a_batch_that_is_executed_again_in_another_number_of_tasks_is_received_o
     assert drain(shop, "Orders") == []
 
 
-def test_a_function_in_foreach_batch_writes_once_for_each_checkpoint_though_its_query_has_one_name(
-    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
-) -> None:
-    """A new checkpoint numbers its micro-batches from 0 again; rows written under these numbers were different ones."""
+def in_its_own_thread(write: Work) -> None:
+    write()
+
+
+def in_a_pool(write: Work) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
+
+
+def in_an_inheritable_thread(write: Work) -> None:
+    done: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            write()
+        except Exception as error:  # noqa: BLE001  # `result` raises it
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    thread = InheritableThread(target=work, session=SparkSession.active())
+    thread.start()
+    done.result()
+    thread.join()
+
+
+def activate(spark: SparkSession) -> None:
+    """Make the session active in this thread: only then does Spark find formats that are written in Python."""
+    spark.createDataFrame([], "a int")
+
+
+class Function:
+    """A stream whose function in `foreachBatch` writes each micro-batch, under its number."""
+
+    def __init__(self, spark: SparkSession, source: Source, place: dict[str, str], folder: Path, shop: Broker) -> None:
+        self.source = source
+        self._spark = spark
+        self._place = place
+        self._folder = folder
+        self._shop = shop
+
+    def run(self, checkpoint: str, query: str, within: Callable[[Work], None] = in_its_own_thread) -> list[bytes]:
+        """Run the stream to its end. Returns the bodies that were received."""
+
+        def write(frame: DataFrame, number: int) -> None:
+            writer = frame.write.format("konverse").options(**self._place, query=query, batch=str(number))
+
+            def save() -> None:
+                activate(self._spark)
+                writer.mode("append").save()
+
+            within(save)
+
+        writer = self.source.frame.writeStream.foreachBatch(write)
+        query_of = writer.option("checkpointLocation", str(self._folder / checkpoint)).trigger(availableNow=True)
+        started = query_of.start()
+        try:
+            assert started.awaitTermination(120)
+        finally:
+            started.stop()
+        return sorted(message.body for message in drain(self._shop, "Orders"))
+
+
+@pytest.fixture
+def function(spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path) -> Function:
+    """A stream that has one micro-batch to write."""
     source = Source(spark, tmp_path / "in")
     source.add("a1", "b1")
+    place = {"bootstrap": servers.bootstrap, "database": database, "from_service": SHOP_SERVICE, "contract": ORDERING}
+    return Function(spark, source, place, tmp_path, shop)
 
-    def write(frame: DataFrame, number: int) -> None:
-        given = {"bootstrap": servers.bootstrap, "database": database, "query": "mine", "batch": str(number)}
-        options = {"from_service": SHOP_SERVICE, "contract": ORDERING, **given}
-        frame.write.format("konverse").options(**options).mode("append").save()
 
-    def go(checkpoint: str) -> list[bytes]:
-        writer = source.frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / checkpoint))
-        query = writer.trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(120)
-        finally:
-            query.stop()
-        return sorted(message.body for message in drain(shop, "Orders"))
-
-    assert go("one") == [b"a1", b"b1"]
+@pytest.mark.parametrize("within", [in_its_own_thread, in_an_inheritable_thread])
+def test_a_function_in_foreach_batch_writes_once_for_each_checkpoint_though_its_query_has_one_name(
+    function: Function, tmp_path: Path, within: Callable[[Work], None]
+) -> None:
+    """A new checkpoint numbers its micro-batches from 0 again; rows written under these numbers were different ones."""
+    assert function.run("one", "mine", within) == [b"a1", b"b1"]
     undo(tmp_path / "one")
-    source.add("a2")
-    assert go("one") == [b"a2"], "the batch that ran again was not written again"
-    assert go("another") == [b"a1", b"a2", b"b1"]
-    assert go("another") == []
+    function.source.add("a2")
+    assert function.run("one", "mine", within) == [b"a2"], "the batch that ran again was not written again"
+    assert function.run("another", "mine", within) == [b"a1", b"a2", b"b1"]
+    assert function.run("another", "mine", within) == []
+
+
+def test_a_named_query_is_refused_in_a_thread_of_the_application_and_an_id_of_its_own_is_taken(
+    function: Function, tmp_path: Path
+) -> None:
+    refused = r"InvalidSettings: option 'query' is the name 'mine', .* Give 'query' = 'id:' and a UUID of your own"
+    with pytest.raises(StreamingQueryException, match=refused):
+        function.run("one", "mine", in_a_pool)
+    assert drain(function._shop, "Orders") == []
+    mine = f"id:{uuid.uuid4()}"
+    assert function.run("one", mine, in_a_pool) == [b"a1", b"b1"]
+    undo(tmp_path / "one")
+    function.source.add("a2")
+    assert function.run("one", mine, in_a_pool) == [b"a2"], "the batch that ran again was not written again"
+    assert function.run("another", f"id:{uuid.uuid4()}", in_a_pool) == [b"a1", b"a2", b"b1"]
+
+
+def test_an_id_of_the_application_is_the_same_query_for_all_checkpoints_and_threads(function: Function) -> None:
+    """With the id the application says which batches belong together."""
+    mine = f"id:{uuid.uuid4()}"
+    assert function.run("one", mine) == [b"a1", b"b1"]
+    for checkpoint, within in (("two", in_its_own_thread), ("three", in_a_pool), ("four", in_an_inheritable_thread)):
+        assert function.run(checkpoint, mine, within) == []
+
+
+def test_a_write_outside_of_streams_may_name_its_query_in_any_thread(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    for within in (in_its_own_thread, in_a_pool):
+        within(lambda: write(frame(spark, [line("a", b"a1")]), servers, database, query="mine", batch="0"))
+    assert [message.body for message in drain(shop, "Orders")] == [b"a1"]
 
 
 def test_a_bad_row_stops_the_query_and_nothing_of_its_batch_is_received(

@@ -1,0 +1,162 @@
+"""Contested records: a used counter of a writer with other content (protocol.md section 9f).
+
+A foreign producer wrote in the name of a sender, and the queue's receivers get both records. Its owner knows that from
+its memory. Here a record is compared with the 4,096 records before it, or fewer if their headers and bodies have more
+than 1 MiB together. Records before the start of the read are not compared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+from confluent_kafka import Message
+from numpy.typing import NDArray
+
+from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.limits import RECENT_BODY_BYTES_MAX, RECENT_RECORDS_MAX
+from konverse.schemas.wire.records import Kind
+
+from .acceptance import ACCEPTED, DUPLICATE
+from .frame import TAG_BYTES, Frame
+
+CONTESTED: Final = 7
+"""The verdict, beside those of `acceptance`."""
+
+Ints = NDArray[np.int64]
+
+
+class ContestedPair(NamedTuple):
+    """Offsets of two records with one writer and counter, and with different content."""
+
+    first: int
+    second: int
+
+
+class ContestedCount:
+    """Counts the contested records of a read from an offset on."""
+
+    def __init__(self, since: int) -> None:
+        self._since = since
+        self.records = 0
+        self.first: ContestedPair | None = None
+
+    def add(self, pairs: Iterable[ContestedPair]) -> None:
+        """Count these pairs, which follow those of the last call."""
+        for pair in pairs:
+            if pair.second >= self._since:
+                self.records += 1
+                self.first = self.first or pair
+
+
+class _Records(NamedTuple):
+    """Consecutive records, as far as they are compared."""
+
+    offset: Ints
+    tagged_writer: NDArray[np.void]
+    counter: Ints
+    kind: NDArray[np.uint8]
+    verdict: NDArray[np.uint8]
+    header: list[bytes]
+    body: list[bytes]
+
+    def part(self, start: int) -> _Records:
+        """The records from this place on. Keeps nothing else alive."""
+        return _Records(
+            self.offset[start:].copy(),
+            self.tagged_writer[start:].copy(),
+            self.counter[start:].copy(),
+            self.kind[start:].copy(),
+            self.verdict[start:].copy(),
+            self.header[start:],
+            self.body[start:],
+        )
+
+    def behind(self, before: _Records) -> _Records:
+        """These records behind others."""
+        return _Records(
+            np.concatenate((before.offset, self.offset)),
+            np.concatenate((before.tagged_writer, self.tagged_writer)),
+            np.concatenate((before.counter, self.counter)),
+            np.concatenate((before.kind, self.kind)),
+            np.concatenate((before.verdict, self.verdict)),
+            before.header + self.header,
+            before.body + self.body,
+        )
+
+    def bytes_before(self) -> Ints:
+        """Sum of the sizes of all records before each place, and of all."""
+        sizes = map(int.__add__, map(len, self.header), map(len, self.body))
+        return np.cumsum([0, *sizes])
+
+
+class ContestedRecords:
+    """Finds the contested records of one partition."""
+
+    def __init__(self) -> None:
+        self._recent: _Records | None = None
+
+    def judge(
+        self,
+        messages: list[Message],
+        offsets: Ints,
+        headers: list[bytes | None],
+        frame: Frame,
+        verdict: NDArray[np.uint8],
+    ) -> list[ContestedPair]:
+        """Turn DUPLICATE into CONTESTED where the content differs. The records follow those of the last call."""
+        start = 0 if (verdict == DUPLICATE).any() else max(0, len(messages) - RECENT_RECORDS_MAX)
+        came = _Records(
+            offsets[start:],
+            frame.tagged_writer[start:],
+            frame.counter[start:],
+            frame.kind[start:],
+            verdict[start:],
+            [header or b"" for header in headers[start:]],
+            [message.value() or b"" for message in messages[start:]],
+        )
+        known = came if self._recent is None else came.behind(self._recent)
+        bytes_before = known.bytes_before()
+        pairs = _compare(known, len(known.offset) - len(came.offset), bytes_before)
+        self._recent = known.part(_oldest(bytes_before, len(known.offset)))
+        if pairs:
+            verdict[np.isin(offsets, [pair.second for pair in pairs])] = CONTESTED
+        return pairs
+
+
+def _compare(known: _Records, first: int, bytes_before: Ints) -> list[ContestedPair]:
+    """Find the contested records from the place `first` on, and give them their verdict."""
+    duplicates = first + np.flatnonzero(known.verdict[first:] == DUPLICATE)
+    concerned = np.flatnonzero(np.isin(known.counter, known.counter[duplicates])) if len(duplicates) else duplicates
+    places: dict[tuple[bytes, int], list[int]] = defaultdict(list)
+    pairs = []
+    for at in concerned.tolist():
+        taken = places[known.tagged_writer[at].tobytes(), int(known.counter[at])]
+        if at >= first and known.verdict[at] == DUPLICATE:
+            oldest = _oldest(bytes_before, at)
+            compared = [place for place in taken if place >= oldest]
+            if _is_contested(known, at, compared):
+                known.verdict[at] = CONTESTED
+                pairs.append(ContestedPair(int(known.offset[compared[0]]), int(known.offset[at])))
+        if known.verdict[at] in (ACCEPTED, CONTESTED):
+            taken.append(at)
+    return pairs
+
+
+def _is_contested(known: _Records, at: int, compared: list[int]) -> bool:
+    """Whether the content differs from that of all earlier records that were taken under the counter.
+
+    An owner may put a VOID in the place of an output of its own: that is no forgery.
+    """
+    writer = known.tagged_writer[at].tobytes()[TAG_BYTES:]
+    if time_of_writer(writer) is None and Kind.VOID in {int(known.kind[place]) for place in (*compared, at)}:
+        return False
+    content = known.header[at], known.body[at]
+    return bool(compared) and all((known.header[place], known.body[place]) != content for place in compared)
+
+
+def _oldest(bytes_before: Ints, at: int) -> int:
+    """Place of the oldest record with which the one at a place is compared."""
+    return max(0, at - RECENT_RECORDS_MAX, int(np.searchsorted(bytes_before, bytes_before[at] - RECENT_BODY_BYTES_MAX)))
