@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from konverse.dialog.batch.task import Task, TaskOf
@@ -104,9 +104,31 @@ def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
     return log
 
 
+def log_of_one_attempt_in_two_batches() -> list[ReceivedMessages]:
+    """Two executions with one id, in batches 1 and 2 of a query. The first is dropped, then decided; so is the second.
+
+    A veto and a decision mean the rows of their own batch.
+    """
+    side, session, judge, query = Side("orders"), Scribe("session"), Scribe("judge"), Query()
+    earlier, later = (query.task(0, "attempt", batch) for batch in (1, 2))
+    log: list[ReceivedMessages] = [
+        (session.first(side.address, one, begin_block(group=one)), b"begin") for one in CONVERSATIONS
+    ]
+    log += [query.message(task, CONVERSATIONS[0], body) for task, body in ((later, b"of 2"), (earlier, b"of 1"))]
+    log.append(decision(judge, side, [(earlier.attempt, 0)], 1, final=False))
+    log.append(decision(judge, side, [], 1, final=True))
+    log.append(decision(judge, side, [(later.attempt, 1)], 2, final=True))
+    return log
+
+
 @settings(max_examples=300, deadline=None)  # the first example initializes Arrow and numpy
-@given(logs(), st.data())
-def test_rows_of_batches_equal_those_of_the_owners_fold(log: list[ReceivedMessages], data: st.DataObject) -> None:
+@example(log_of_one_attempt_in_two_batches(), [], [False])
+@example(log_of_one_attempt_in_two_batches(), [5], [False, True])
+@given(logs(), st.lists(st.integers(0, 50), max_size=4), st.lists(st.booleans(), min_size=5, max_size=5))
+def test_rows_of_batches_equal_those_of_the_owners_fold(
+    log: list[ReceivedMessages], cuts: list[int], others: list[bool]
+) -> None:
+    """The log is read in pieces; `others` says before which of them another task continues."""
     side = Side("orders")
     for offset, (header, body) in enumerate(log):
         side.take_all([(header, (body, time_ms(offset)))])
@@ -116,10 +138,9 @@ def test_rows_of_batches_equal_those_of_the_owners_fold(log: list[ReceivedMessag
         assert endpoint is not None
         expected[conversation] = [(offset, body, stamp) for offset, _, body, stamp in endpoint.queue]
     messages = log_of(log)
-    cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
     ingest, parts = Ingest(Acceptance(), tag=None), []
-    for piece in pieces(messages, cuts):
-        if data.draw(st.booleans()):  # another task continues
+    for piece, continues in zip(pieces(messages, [cut % (len(log) + 1) for cut in cuts]), others, strict=False):
+        if continues:
             ingest = handed_over(ingest, messages, piece[0].offset() or 0)
         parts += ingest.take(piece)
     assert received(parts) == expected

@@ -47,7 +47,7 @@ def late(log: Log) -> int:
 
 
 def counted(spark: SparkSession, log: Log, event_time: str, folder: Path) -> int:
-    """Rows that a stream counts in windows, with a watermark of one second. With `timestamp`, some are missing."""
+    """Rows that a stream counts in windows, with a watermark of one second."""
     frame = spark.readStream.format("konverse").options(**log.options(maxRows="9")).load()
     windows = frame.withWatermark(event_time, "1 second").groupBy(f.window(event_time, "10 seconds")).count()
     counts: dict[object, int] = {}
@@ -72,4 +72,5 @@ def test_a_stream_with_a_short_watermark_counts_every_row_of_jobs_that_are_decid
     request.addfinalizer(lambda: spark.conf.unset("spark.sql.shuffle.partitions"))  # only this setting
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert counted(spark, log, "accepted_time", tmp_path) == whole
+    assert counted(spark, log, "timestamp", tmp_path) < whole, "rows that were decided late are dropped"
     assert log.read(spark).where("accepted_time is null").count() == 0
