@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Message
 
@@ -31,6 +31,7 @@ from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.owner.emitter import Emit
 from konverse.dialog.owner.events import (
     Append,
+    Appended,
     AppendSnapshot,
     DataEnd,
     DataGone,
@@ -44,6 +45,7 @@ from konverse.dialog.owner.events import (
     ReadDataEnd,
     ReadJournal,
     ReadSnapshots,
+    SnapshotWritten,
     Stopped,
     Tick,
     Truncate,
@@ -79,8 +81,11 @@ URGENT_S: Final = 10.0
 """`give_back` waits this long for an urgent snapshot, without which no owner could recover the partition."""
 HURRY_S: Final = 1.0
 """While senders wait for commits, the reader polls every few milliseconds, until none has succeeded for this long."""
+ENDED: Final = (Phase.STOPPED, Phase.HALTED)
 SIGNS_OF_LIFE: Final = 3
 """Journal writes of a living owner per `silence_timeout_s`. An owner silent for that long counts as dead (M83)."""
+
+_Outcomes = deque[tuple[Owner, Appended]] | deque[tuple[Owner, SnapshotWritten]]
 
 
 class OwnerDriver:
@@ -115,7 +120,7 @@ class OwnerDriver:
         self._truncation = Truncation(kafka, queue)
         self._beginnings = OffsetWatch(kafka, queue.topic, BEGINNING)
         self._snapshot_watch = SnapshotWatch(kafka, self._snapshots.topic)
-        self._outputs = Outputs(kafka, self.owners, self._run_effects, Destinations(kafka, rules.catalog))
+        self._outputs = Outputs(kafka, self.owners, self._step, Destinations(kafka, rules.catalog))
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
         """Partitions in which the consumer must seek to the next offset of their owner (effect `Feed`)."""
@@ -155,13 +160,17 @@ class OwnerDriver:
         if self._rules.begin is not None:
             owner.staging.context.begin = partial(self._rules.begin, self.queue, number)
         self.owners[number] = owner
-        self.handing_out.join(owner)
-        self._run_effects(owner, owner.step(bounds, now_ms()))
-        log_alarms(owner, self._journal, self._kafka.alarms)
-        while owner.phase is not Phase.LEADING:
-            if owner.phase in (Phase.STOPPED, Phase.HALTED):
-                return None
-            self._take_outcomes(0.05)
+        try:
+            self.handing_out.join(owner)
+            self._step(owner, bounds)
+            log_alarms(owner, self._journal, self._kafka.alarms)
+            while owner.phase is not Phase.LEADING:
+                if owner.phase in ENDED:
+                    return None
+                self._take_outcomes(0.05)
+        except BaseException:
+            self._stop_interrupted(owner)
+            raise
         return owner.fold.data_to
 
     def _fresh(self, number: int) -> Owner:
@@ -180,16 +189,24 @@ class OwnerDriver:
         owner = self.owners.get(number)
         if owner is None:
             return
+        try:
+            self._release(owner)
+        except BaseException:
+            self._stop_interrupted(owner)
+            raise
+        finally:
+            self.drop(number)
+
+    def _release(self, owner: Owner) -> None:
         deadline = time.monotonic() + URGENT_S
         while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
             self.pump(0.05)
         since = time.monotonic()
         while owner.phase is Phase.LEADING and not self.catalog_changes.dropped:
             if not owner.committing:
-                self._run_effects(owner, owner.release(now_ms()))
+                self._run(owner, lambda: owner.release(now_ms()))
             self._take_outcomes(0.05)
             since = self.catalog_changes.look_for_drop(since)
-        self.drop(number)
 
     def drop(self, number: int) -> Owner | None:
         """Forget a partition that was lost or given back. Returns the owner that it had here."""
@@ -210,10 +227,10 @@ class OwnerDriver:
         """Tell the owner that the data log no longer holds its next offset."""
         owner = self.owners.get(number)
         if owner is not None:
-            self._run_effects(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
+            self._step(owner, self._reading.data_gone(number, owner.fold.data_to))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
-    def _check_offsets(self, now: int) -> None:
+    def _check_offsets(self) -> None:
         """Notify the owners of deleted records that a recovery would need."""
         for number, (offset,) in self._beginnings.poll(self.owners).items():
             self._data_begins(number, offset)
@@ -221,14 +238,14 @@ class OwnerDriver:
         newest = {number: at for number, owner in leading.items() if (at := owner.snapshots.newest) >= 0}
         for number, held in self._snapshot_watch.poll(newest):
             if number in leading:
-                self._run_effects(leading[number], leading[number].step(held, now))
+                self._step(leading[number], held)
                 log_alarms(leading[number], self._journal, self._kafka.alarms)
 
     def _data_begins(self, number: int, offset: int) -> None:
         """The data log begins at `offset`: notify the owner if a recovery from its last snapshot needs earlier data."""
         owner = self.owners.get(number)
         if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
-            self._run_effects(owner, owner.step(DataGone(offset), now_ms()))
+            self._step(owner, DataGone(offset))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
     def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
@@ -247,7 +264,7 @@ class OwnerDriver:
             events += between
             owner = self.owners.get(number or 0)
             if owner is not None:
-                self._run_effects(owner, owner.step(DataRead(columns), 0))
+                self._step(owner, DataRead(columns))
         return events
 
     def ingest(self) -> int:
@@ -258,7 +275,7 @@ class OwnerDriver:
     def commit(self, owner: Owner) -> None:
         """Commit the owner's staged work, unless a commit is in flight. The other owners are served next."""
         self.handing_out.served(owner)
-        self._run_effects(owner, owner.commit(now_ms()))
+        self._run(owner, lambda: owner.commit(now_ms()))
 
     @property
     def validator_pause_s(self) -> float:
@@ -290,10 +307,7 @@ class OwnerDriver:
         Waits up to `wait_s` seconds for the outcome of an append.
         """
         self._take_outcomes(wait_s)
-        fates = self._snapshots.poll()
-        while fates:
-            owner, fate = fates.popleft()
-            self._run_effects(owner, owner.step(fate, now_ms()))
+        self._report(self._snapshots.poll())
         now = now_ms()
         if now != self._ticked_at:
             self._ticked_at = now
@@ -302,13 +316,13 @@ class OwnerDriver:
             if self.catalog_changes.dropped:
                 for number in list(self.owners):
                     self.drop(number)
-            self._check_offsets(now)
+            self._check_offsets()
             for owner in list(self.owners.values()):
-                self._run_effects(owner, owner.step(Tick(), now))
+                self._step(owner, Tick())
         self._outputs.pump()
         if self._view is not None:
             while self._view.lost:
-                self._lost_view(self._view.lost.popleft(), now)
+                self._lost_view(self._view.lost.popleft())
 
     @property
     def settled(self) -> bool:
@@ -334,17 +348,39 @@ class OwnerDriver:
 
     # ------------------------------------------------------------------------------------------------------ effects
 
-    def _run_effects(self, owner: Owner, effects: list[Effect]) -> None:
-        run_effects(_EFFECTS, self, owner, effects)
+    def _step(self, owner: Owner, event: Any) -> None:
+        self._run(owner, lambda: owner.step(event, now_ms()))
+
+    def _run(self, owner: Owner, decide: Callable[[], list[Effect]]) -> None:
+        """Carry out the effects of an owner's decision.
+
+        An exception from outside, as of Ctrl-C, cuts them off: the owner stops, and its partition is recovered again.
+        """
+        try:
+            run_effects(_EFFECTS, self, owner, decide())
+        except BaseException:
+            self._stop_interrupted(owner)
+            raise
+
+    def _stop_interrupted(self, owner: Owner) -> None:
+        """Stop an owner, unless it has stopped, and report that even if the report itself was cut off."""
+        if owner.phase not in ENDED:
+            owner.interrupted()
+        effects = owner.step(Tick(), now_ms()) or [Stopped("this process was interrupted while the owner stopped")]
+        if all(known is not owner for _, known, _ in self._stopped):
+            run_effects(_EFFECTS, self, owner, effects)
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
         self._appender.append(owner, effect)
 
     def _take_outcomes(self, wait_s: float) -> None:
-        outcomes = self._appender.poll(wait_s)
+        self._report(self._appender.poll(wait_s))
+
+    def _report(self, outcomes: _Outcomes) -> None:
+        """Report outcomes to their owners. Each is taken within `_run`: the owner of a lost one would wait for ever."""
         while outcomes:
-            owner, outcome = outcomes.popleft()
-            self._run_effects(owner, owner.step(outcome, now_ms()))
+            owner = outcomes[0][0]
+            self._run(owner, lambda: _report_next(outcomes))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
     def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
@@ -381,10 +417,15 @@ class OwnerDriver:
         if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
             self._stopped.append((number, owner, effect))
 
-    def _lost_view(self, number: int, now: int) -> None:
+    def _lost_view(self, number: int) -> None:
         owner = self.owners.get(number)
         if owner is not None:
-            self._run_effects(owner, owner.step(ViewLost(), now))
+            self._step(owner, ViewLost())
+
+
+def _report_next(outcomes: _Outcomes) -> list[Effect]:
+    owner, outcome = outcomes.popleft()
+    return owner.step(outcome, now_ms())
 
 
 _EFFECTS: Final[dict[type, EffectMethod[OwnerDriver]]] = {

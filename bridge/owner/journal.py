@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from functools import partial
@@ -19,6 +20,9 @@ from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.counting import counted
 
 log: Final = logging.getLogger("konverse.journal")
+
+REPORT_S: Final = 5.0
+"""The client reports a record that timed out within this time: it looks for such records once a second."""
 
 
 class _AppendFlight:
@@ -40,12 +44,15 @@ class JournalAppender:
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._outcomes: deque[tuple[Owner, Appended]] = deque()
+        self._flights: list[_AppendFlight] = []
+        """Appends whose outcome is not known yet."""
         self._kafka = kafka
         self._topic = topic
         self._failures = LogThrottle()
         self._overtaken: list[Transaction] = []
         """The owner's list of overtaken transactions that was logged last."""
         self._producer: Producer = kafka.journal_producer()
+        self._reported_within_s = kafka.settings.append_timeout_s + REPORT_S
         self._closing = False
         """Whether the appends in flight are given up, which is no failure."""
 
@@ -53,6 +60,7 @@ class JournalAppender:
         """Hand the records to the producer."""
         self._tell_of_overtaken(owner)
         flight = _AppendFlight(owner, len(effect.records))
+        self._flights.append(flight)
         report = partial(self._reported, flight)
         try:
             for record in effect.records:
@@ -73,11 +81,20 @@ class JournalAppender:
             )
 
     def poll(self, wait_s: float) -> deque[tuple[Owner, Appended]]:
-        """Outcomes of appends since the last call, after at most `wait_s` seconds. The caller empties the deque."""
+        """Outcomes of appends since the last call, after at most `wait_s` seconds. The caller empties the deque.
+
+        The client drops a report whose callback is interrupted, as by Ctrl-C, and an interrupted `append` hands over
+        only some records. So the outcome of an append is unknown when it still waits although the producer has run
+        empty, or after the time in which every record is reported.
+        """
         try:
             self._producer.poll(wait_s)
         except KafkaException as error:
             self._replace_producer(error)
+        if self._flights:
+            before = math.inf if len(self._producer) == 0 else time.perf_counter() - self._reported_within_s
+            for flight in [flight for flight in self._flights if flight.since < before]:
+                self._unknown(flight)
         return self._outcomes
 
     def close(self) -> None:
@@ -94,7 +111,7 @@ class JournalAppender:
         self._producer = self._kafka.journal_producer()
 
     def _reported(self, flight: _AppendFlight, error: Any, message: Message) -> None:
-        if not flight.waiting:
+        if flight not in self._flights:
             return
         if error is not None:
             if not self._closing and self._failures.due(error.code()):
@@ -107,12 +124,15 @@ class JournalAppender:
         flight.waiting -= 1
         if not flight.waiting:
             flight.owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - flight.since))
-            self._outcomes.append((flight.owner, Appended(*flight.last, flight.together)))
+            self._outcome(flight, Appended(*flight.last, flight.together))
 
     def _words(self, error: object) -> str:
         return self._kafka.words(error, Need.topic("WRITE", self._topic))
 
     def _unknown(self, flight: _AppendFlight) -> None:
         """Report an unknown outcome, once: later reports on records of the same append are ignored."""
-        flight.waiting = 0
-        self._outcomes.append((flight.owner, Appended(None)))
+        self._outcome(flight, Appended(None))
+
+    def _outcome(self, flight: _AppendFlight, outcome: Appended) -> None:
+        self._outcomes.append((flight.owner, outcome))
+        self._flights.remove(flight)

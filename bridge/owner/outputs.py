@@ -21,10 +21,9 @@ from konverse.bridge.catalog.destinations import Destinations, Question, destina
 from konverse.bridge.kafka.clients import Headers, Kafka, NoProducer, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
-from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.emitter import Emit
-from konverse.dialog.owner.events import Drained, Effect, ProducerReplaced
+from konverse.dialog.owner.events import Drained, ProducerReplaced
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
@@ -46,13 +45,13 @@ class Outputs:
         self,
         kafka: Kafka,
         owners: Mapping[int, Owner],
-        run_effects: Callable[[Owner, list[Effect]], None],
+        step: Callable[[Owner, Drained | ProducerReplaced], None],
         destinations: Destinations,
     ) -> None:
         self._kafka = kafka
         self._destinations = destinations
         self._owners = owners
-        self._run_effects = run_effects
+        self._step = step
         self._producer: Producer = kafka.data_producer(linger_ms=LINGER_MS)
         self._emits: deque[tuple[Owner, Emit]] = deque()
         """Outputs that wait until the producer has run empty."""
@@ -129,7 +128,7 @@ class Outputs:
         handed, self._handed = self._handed, []
         refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
         for owner in list(self._owners.values()):
-            self._run_effects(owner, owner.step(ProducerReplaced(refused), now_ms()))
+            self._step(owner, ProducerReplaced(refused))
 
     def close(self) -> None:
         """Discard the producer. The next owners of the partitions deliver its undelivered outputs."""
@@ -150,7 +149,7 @@ class Outputs:
 
     def _drained(self, arrived: list[tuple[Owner, Address]]) -> None:
         for owner, run in groupby(arrived, lambda pair: pair[0]):
-            self._run_effects(owner, owner.step(Drained([address for _, address in run]), now_ms()))
+            self._step(owner, Drained([address for _, address in run]))
 
     def _is_withheld(self, address: Address) -> bool:
         """Whether the topic is known not to be its queue's. False for a dropped queue: it has no topic to wait for."""

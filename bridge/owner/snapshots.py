@@ -186,7 +186,17 @@ class SnapshotTopic:
             except KafkaException as error:  # the producer has failed for good
                 self._warn("not written", error, *self._flights)
                 self.close()
+            else:
+                if not len(self._producer):
+                    self._fail_unreported()
         return self._outcomes
+
+    def _fail_unreported(self) -> None:
+        """The producer has run empty: a snapshot that still waits has lost reports, as in `JournalAppender.poll`."""
+        for owner, flight in list(self._flights.items()):
+            if flight.waiting or flight.complete:
+                flight.failed, flight.waiting = True, 0
+                self._look(owner, flight)
 
     def forget(self, owner: Owner) -> None:
         """Ignore the outcome of the owner's snapshot."""
@@ -200,7 +210,6 @@ class SnapshotTopic:
         self._broken = False
 
     def _reported(self, owner: Owner, flight: _SnapshotFlight, error: Any, message: Message) -> None:
-        flight.waiting -= 1
         if error is not None:
             if not flight.failed:  # a large snapshot has hundreds of records
                 self._warn("not written", error, owner)
@@ -208,6 +217,7 @@ class SnapshotTopic:
         else:
             offset = message.offset() or 0
             flight.first = offset if flight.first is None else min(flight.first, offset)
+        flight.waiting -= 1  # last: an interrupted report must not count
         self._look(owner, flight)
 
     def _warn(self, what: str, error: object, *owners: Owner) -> None:

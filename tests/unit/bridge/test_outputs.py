@@ -41,12 +41,12 @@ class World:
         self.queue: Queue | None = ORDERS
         self.get_known: Queue | None = ORDERS
         self.unread: Exception | None = None
-        owner: Any = SimpleNamespace(step=self.step)
+        owner: Any = SimpleNamespace()
         self.owner = owner
         kafka: Any = SimpleNamespace(
             admin=self, data_producer=lambda **_: self, words=lambda error, _need: error.args[0].str()
         )
-        self.outputs = Outputs(kafka, {0: owner}, lambda *_: None, Destinations(kafka, self.catalog))
+        self.outputs = Outputs(kafka, {0: owner}, self.step, Destinations(kafka, self.catalog))
         self.emit()
 
     @property
@@ -65,9 +65,8 @@ class World:
         run: Any = SimpleNamespace(key=b"", bodies=[b"1"], headers=lambda counters: [b""])
         self.outputs.add(self.owner, Emit(ADDRESS, 0, [run]))
 
-    def step(self, event: Any, _now_ms: int) -> list[Any]:
+    def step(self, _owner: Any, event: Any) -> None:
         self.steps.append(event)
-        return []
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
         answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}

@@ -42,7 +42,7 @@ def driver() -> Any:
     driver.queue = SimpleNamespace(topic="orders")
     driver.owners, driver._stopped = {0: simulated.owner}, deque()
     clients: Any = Clients()
-    driver._outputs = Outputs(clients, driver.owners, driver._run_effects, Destinations(clients))
+    driver._outputs = Outputs(clients, driver.owners, driver._step, Destinations(clients))
     simulated.owner._unsaid.append(simulated.owner._halt(ZeroDivisionError("a mistake of ours")))
     return driver
 

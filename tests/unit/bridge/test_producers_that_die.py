@@ -33,6 +33,7 @@ class Mortal:
 
     def __init__(self) -> None:
         self.health = Health()
+        self.settings = SimpleNamespace(append_timeout_s=15.0)
         self.made = 0
         self.waiting: deque[Any] = deque()
 
@@ -79,9 +80,8 @@ class Owner:
         self.staging = SimpleNamespace(overtaken=[])
         self.identity = SimpleNamespace(partition=0)
 
-    def step(self, event: Any, _now_ms: int) -> list[Any]:
+    def step(self, event: Any) -> None:
         self.steps.append(event)
-        return []
 
 
 def test_fatal_and_purge_errors_of_a_dead_producer_have_its_original_reason() -> None:
@@ -106,7 +106,7 @@ def test_every_error_of_a_producer_that_may_write_nowhere_names_the_right(error:
 
 def test_outputs_go_again_when_their_producer_has_died(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:
     owner: Any = Owner()
-    outputs = Outputs(kafka, {0: owner}, lambda *_: None, Destinations(kafka))
+    outputs = Outputs(kafka, {0: owner}, lambda _, event: owner.step(event), Destinations(kafka))
     run: Any = SimpleNamespace(key=b"", bodies=[b"1"], headers=lambda counters: [b""])
     outputs.add(owner, Emit(ADDRESS, 0, [run]))
     with caplog.at_level(logging.WARNING):

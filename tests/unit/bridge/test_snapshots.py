@@ -55,6 +55,9 @@ class Producers:
         def poll(self, _timeout_s: float) -> int:
             return 0
 
+        def __len__(self) -> int:
+            return len(self.reports)
+
 
 def owner(number: int) -> Owner:
     return Owner(log_of(partition=number), identifier(f"owner {number}"), anything, OwnerSettings())
