@@ -3,6 +3,8 @@
 Configurations were chosen by measurement: see the comments. All clients share one throttled logger, so that a broker
 that is down does not flood the terminal.
 
+`DesertionWatch` finds clients that have lost all brokers for good.
+
 `Health` keeps the latest error that producers reported, for log lines that say why something waits.
 """
 
@@ -24,6 +26,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, 
 from konverse.bridge.runtime.log_throttle import LogThrottle, Repeated
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
+from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 from .refusals import Need, denied, is_refusal, unavailable, words
@@ -50,6 +53,8 @@ _UNHEARD: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # n
 """Client errors of a list of topics: no broker is connected, and none has answered in time."""
 ADMIN_KEPT_S: Final = 10.0
 """An admin client is replaced at most this often, so that requests of the former one can end."""
+QUIET_S: Final = 10.0
+"""A client that has brought nothing for this long is asked for its brokers, and again each time this has passed."""
 PROBE_S: Final = 2.0
 """How long a client may take to reach a broker while others do. It pauses at most 1 s between two attempts."""
 ELECTING: Final = frozenset({
@@ -227,10 +232,13 @@ class Kafka:
                 self._former_admin, self._admin = client, _made(AdminClient, self._common)
                 self._replace_admin_at = time.monotonic() + ADMIN_KEPT_S
 
-    def is_deserted(self, client: Producer | Consumer) -> bool:
-        """Whether a client has no broker although Kafka answers others (see `metadata`). Takes up to 3 x PROBE_S."""
+    def is_deserted(self, client: Producer | Consumer, topic: str | None = None) -> bool:
+        """Whether a client has no broker although Kafka answers others (see `metadata`). Takes up to 3 x PROBE_S.
+
+        The client asks for all topics, or for `topic` alone, which costs Kafka less.
+        """
         try:
-            client.list_topics(timeout=PROBE_S)
+            client.list_topics(topic, timeout=PROBE_S)
         except KafkaException as error:
             if error.args[0].code() != KafkaError._TRANSPORT:  # noqa: SLF001
                 return False
@@ -320,6 +328,55 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
         return kind(properties)
     except KafkaException as error:
         raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {error.args[0].str()}") from None
+
+
+class DesertionWatch:
+    """Whether the client that its user holds at the moment has lost all brokers for good.
+
+    Such a client reports nothing. So a client that brings nothing for a while is asked for metadata, in a thread of its
+    own, because that takes seconds.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._ask_at = time.monotonic() + QUIET_S
+        self._asked: Consumer | Producer | None = None
+        self._thread: threading.Thread | None = None
+        self._deserted = False
+
+    def heard(self) -> None:
+        """Note that the client has a broker, or nothing to do."""
+        self._ask_at = time.monotonic() + QUIET_S
+
+    def brought(self, messages: Iterable[Message]) -> None:
+        """Note messages of a consumer. Events about lost connections prove nothing."""
+        if any(message.error() is None for message in messages):
+            self.heard()
+
+    def finds(self, client: Consumer | Producer, topic: str) -> bool:
+        """Whether the client was found deserted. Call it often. It asks for the metadata of `topic`, and never waits.
+
+        True once; the caller replaces the client.
+        """
+        if self._thread is not None:
+            if self._thread.is_alive():
+                return False
+            asked, self._asked, self._thread = self._asked, None, None
+            self.heard()
+            return self._deserted and asked is client
+        if time.monotonic() >= self._ask_at:
+            self._asked, self._deserted = client, False
+            self._thread = in_background("konverse-desertion", lambda: self._ask(client, topic))
+        return False
+
+    def wait(self) -> None:
+        """Wait until no client is being asked. A consumer must not be closed before: the client would be used freed."""
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _ask(self, client: Consumer | Producer, topic: str) -> None:
+        self._deserted = self._kafka.is_deserted(client, topic)
 
 
 def has_joined(consumer: Consumer) -> bool:

@@ -10,12 +10,14 @@ import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
 
 from konverse.bridge.runtime.log_throttle import LogThrottle
+from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
@@ -27,6 +29,8 @@ from .topics import AGAIN, id_of, lost_topic, replicas_of, topics_of
 log: Final = logging.getLogger("konverse.reader")
 
 WATCH_EVERY_S: Final = 3.0
+LOOK_AFTER_S: Final = 5.0
+"""Without an answer for this long, and again each time this has passed, the admin client is asked for its brokers."""
 
 
 class TopicWatch:
@@ -42,6 +46,9 @@ class TopicWatch:
         }
         self._settings = topics_of(queue.topic, queue.subscription)
         self._asked: dict[str, Future[TopicDescription]] = {}
+        self._admin = kafka.admin
+        """The client that was asked."""
+        self._look_at = 0.0
         self._asked_settings: dict[ConfigResource, Future[Any]] = {}
         self._ask_at = time.monotonic() + WATCH_EVERY_S
         self._missed = 0
@@ -65,6 +72,7 @@ class TopicWatch:
                 self._ask()
             return
         if not all(answer.done() for answer in self._asked.values()):
+            self._look_for_brokers()
             return
         asked, self._asked = self._asked, {}
         if any(map(has_answered, asked.values())):
@@ -74,10 +82,28 @@ class TopicWatch:
         if self._missed > 1:
             raise TopicMismatch(lost_topic(self._bootstrap, self._queue, missing[0], "was deleted while it was read"))
 
+    def _look_for_brokers(self) -> None:
+        """Have the admin client replaced if it has lost all its brokers for good, and ask the new one.
+
+        Nothing else may ask for metadata regularly, for instance in `konverse transmit`.
+        """
+        now = time.monotonic()
+        if self._kafka.admin is not self._admin:
+            self._asked_settings = {}
+            self._ask()
+        elif self.silent_s > LOOK_AFTER_S and now >= self._look_at:
+            self._look_at = now + LOOK_AFTER_S
+            in_background("konverse-admin", self._ask_for_brokers)
+
+    def _ask_for_brokers(self) -> None:
+        with suppress(KafkaException):  # Kafka is away
+            self._kafka.metadata(LOOK_AFTER_S)
+
     def _ask(self) -> None:
-        self._asked = self._kafka.admin.describe_topics(TopicCollection([*self._settings]))
+        self._admin = self._kafka.admin
+        self._asked = self._admin.describe_topics(TopicCollection([*self._settings]))
         if not self._asked_settings:
-            self._asked_settings = self._kafka.admin.describe_configs(
+            self._asked_settings = self._admin.describe_configs(
                 [ConfigResource(ResourceType.TOPIC, name) for name in self._settings]
             )
         if self._unheard_since is None:

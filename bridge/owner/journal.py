@@ -9,7 +9,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from konverse.bridge.kafka.clients import Kafka, NoProducer, discard
 from konverse.bridge.kafka.refusals import Need
@@ -53,11 +53,15 @@ class JournalAppender:
         """The owner's list of overtaken transactions that was logged last."""
         self._producer: Producer = kafka.journal_producer()
         self._reported_within_s = kafka.settings.append_timeout_s + REPORT_S
+        self._timed_out = False
+        """Whether the last record that was reported timed out: the client may have lost all brokers for good."""
         self._closing = False
         """Whether the appends in flight are given up, which is no failure."""
 
     def append(self, owner: Owner, effect: Append) -> None:
-        """Hand the records to the producer."""
+        """Hand the records to the producer. One whose records time out is replaced first, when nothing is in flight."""
+        if self._timed_out and not self._flights:
+            self._replace_producer()
         self._tell_of_overtaken(owner)
         flight = _AppendFlight(owner, len(effect.records))
         self._flights.append(flight)
@@ -67,7 +71,7 @@ class JournalAppender:
                 self._producer.produce(self._topic, record, None, owner.identity.partition, report)
         except (BufferError, KafkaException) as error:
             self._unknown(flight)
-            self._replace_producer(error)
+            self._replace_failed(error)
 
     def _tell_of_overtaken(self, owner: Owner) -> None:
         """Log each list of overtaken transactions once: an owner makes a new list with each merge, not each append."""
@@ -90,7 +94,7 @@ class JournalAppender:
         try:
             self._producer.poll(wait_s)
         except KafkaException as error:
-            self._replace_producer(error)
+            self._replace_failed(error)
         if self._flights:
             before = math.inf if len(self._producer) == 0 else time.perf_counter() - self._reported_within_s
             for flight in [flight for flight in self._flights if flight.since < before]:
@@ -103,16 +107,21 @@ class JournalAppender:
         discard(self._producer)
         self._producer = NoProducer()
 
-    def _replace_producer(self, error: Exception) -> None:
+    def _replace_failed(self, error: Exception) -> None:
         """Replace a failed producer. Records that it had not written yet have an unknown outcome."""
         if self._failures.due("replaced"):
             log.warning("the producer of %s failed and is being replaced: %s", self._topic, self._words(error))
+        self._replace_producer()
+
+    def _replace_producer(self) -> None:
         discard(self._producer)
         self._producer = self._kafka.journal_producer()
+        self._timed_out = False
 
     def _reported(self, flight: _AppendFlight, error: Any, message: Message) -> None:
         if flight not in self._flights:
             return
+        self._timed_out = error is not None and error.code() == KafkaError._MSG_TIMED_OUT  # noqa: SLF001
         if error is not None:
             if not self._closing and self._failures.due(error.code()):
                 log.warning("an append to %s has an unknown outcome: %s", self._topic, self._words(error))

@@ -18,7 +18,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Message, Producer
 
 from konverse.bridge.catalog.destinations import Destinations, Question, destination_of
-from konverse.bridge.kafka.clients import Headers, Kafka, NoProducer, discard
+from konverse.bridge.kafka.clients import DesertionWatch, Headers, Kafka, NoProducer, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.runtime.log_throttle import LogThrottle
@@ -66,6 +66,9 @@ class Outputs:
         self._astray = LogThrottle()
         self._withholds = LogThrottle()
         self._recheck_at = 0.0
+        self._desertion = DesertionWatch(kafka)
+        self._undelivered = 0
+        """Number of records in the producer when it was last seen to deliver some."""
         self._interrupted = False
         """An exception from outside, as of Ctrl-C, has cut a call in half: a report of a failure may be lost."""
         self._refusal: tuple[str, int] | None = None
@@ -95,6 +98,9 @@ class Outputs:
             self._poll()
             if self._refusal is not None:
                 self.replace_producer(self._refusal)
+            elif self._is_deserted():
+                log.warning("the producer of outputs has lost all brokers; they are sent again by another one")
+                self.replace_producer()
             if self._handed and len(self._producer) == 0:
                 self._question = self._destinations.ask(address for _, address in self._handed)
         if self._question is not None and self._question.done:
@@ -108,6 +114,14 @@ class Outputs:
             self._recheck_topics()
         if self._homeless and not self._handed and time.monotonic() >= self._read_again_at:
             self._find_queues()
+
+    def _is_deserted(self) -> bool:
+        """Whether the producer, which waits for ever, has delivered nothing for long and lost all brokers for good."""
+        undelivered = len(self._producer)
+        if undelivered != self._undelivered or not undelivered:
+            self._undelivered = undelivered
+            self._desertion.heard()
+        return self._desertion.finds(self._producer, self._handed[0][1].topic)
 
     def _poll(self) -> None:
         try:

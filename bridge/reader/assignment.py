@@ -7,16 +7,15 @@ partition is owned here when its journal says so, whatever the group says.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from konverse.bridge.kafka.clients import FETCH_RECORDS, NO_GROUP, ConsumerFailed, Kafka, LogTruncated
+from konverse.bridge.kafka.clients import FETCH_RECORDS, NO_GROUP, ConsumerFailed, DesertionWatch, Kafka, LogTruncated
 from konverse.bridge.kafka.open_transactions import OpenTransactions
 from konverse.bridge.kafka.topic_watch import TopicWatch
 from konverse.bridge.kafka.topics import Topics
@@ -24,7 +23,7 @@ from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import ReaderOptions
 from konverse.bridge.runtime.threads import in_background
-from konverse.dialog.owner.events import Halted, Stopped
+from konverse.dialog.owner.events import LEADING, Halted, Stopped
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import KonverseError, PartitionHalted, QueueNotFound, SteppedDown, TopicMismatch
@@ -39,8 +38,6 @@ CLAIM_AGAIN_S: Final = 0.5
 POLL_EVERY_S: Final = 0.1
 """The consumer is polled at least this often, so that the group's callbacks run. Each poll takes up to one record."""
 
-PROBE_AFTER_S: Final = 5.0
-"""When Kafka answers again, the consumer is asked after this long whether it still has a broker."""
 SILENCE_WARNING_S: Final = 5.0
 """A reader warns that Kafka does not answer when it has had no answer for this long."""
 
@@ -71,8 +68,6 @@ class Assignment:
         self._topics = Topics(kafka)
         self._health = kafka.health
         self._away = LogThrottle()
-        self._was_silent = False
-        self._probe_at = math.inf
         self._events = LogThrottle()
         self._nothing = LogThrottle()
         self._nothing_since = time.monotonic()
@@ -84,6 +79,11 @@ class Assignment:
         """Number of partitions that were lost without being given back."""
         self._poll_at = 0.0
         self._kafka = kafka
+        self._desertion = DesertionWatch(kafka)
+        self._failed: ConsumerFailed | None = None
+        """Why the consumer is being replaced."""
+        self._leaving: list[threading.Thread] = []
+        """Threads that close consumers."""
         self._orphans = (UnownedPartitions if options.substitute else Orphans)(kafka, driver.queue)
         self._transactions = OpenTransactions(kafka, driver.queue.topic)
         self._group = consumer_group(self._topic, driver.queue.subscription)
@@ -128,26 +128,57 @@ class Assignment:
             raise type(self.failure)(*self.failure.args)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Begin to leave the group."""
         self._closed = True
-        self._orphans.close()
-        self._leave(self.consumer)
+        self._close_orphans()
+        self._leave(self.consumer, self._desertion)
 
-    def _leave(self, consumer: Consumer) -> None:
-        """Close a consumer in a thread of its own, and wait at most LEAVE_S. Its callbacks do nothing then.
+    def _close_orphans(self) -> None:
+        consumer = self._orphans.close()
+        if consumer is not None:
+            self._leave(consumer, self._orphans.desertion)
 
-        A client that was assigned partitions while it left has been seen to deadlock in its own call of `assign`. The
-        group then reassigns its partitions, as it does for any silent member.
+    def _leave(self, consumer: Consumer, desertion: DesertionWatch) -> None:
+        """Close a consumer in a thread of its own. Its callbacks do nothing then.
+
+        A client that was assigned partitions while it left has been seen to deadlock in its own call of `assign`.
         """
-        leaving = in_background("konverse-leaving", consumer.close)
-        leaving.join(LEAVE_S)
-        if leaving.is_alive():
+
+        def close() -> None:
+            desertion.wait()
+            consumer.close()
+
+        alive = [thread for thread in self._leaving if thread.is_alive()]
+        self._leaving = [*alive, in_background("konverse-leaving", close)]
+
+    def wait_until_left(self) -> None:
+        """Wait at most LEAVE_S until the consumers are closed. Call it without the reader's lock.
+
+        If they are not, the group reassigns their partitions, as it does for any silent member.
+        """
+        deadline = time.monotonic() + LEAVE_S
+        for thread in self._leaving:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if any(thread.is_alive() for thread in self._leaving):
             log.warning(
                 "the Kafka client of queue %r has not left its consumer group within %.0f s and is abandoned; the "
                 "group reassigns its partitions after a timeout (setting max.poll.interval.ms)",
                 self._driver.queue.name,
                 LEAVE_S,
             )
+
+    @contextmanager
+    def _positions_kept(self) -> Iterator[None]:
+        """If an exception ends the block, read every partition again from the position of its owner.
+
+        Records that were taken from the client may have reached no owner, and the client may have been given no
+        position in a partition that was just claimed.
+        """
+        try:
+            yield
+        except BaseException:
+            self._driver.misplaced.update(self._driver.owners)
+            raise
 
     def fetch(self, wait_s: float, records: int = FETCH_RECORDS) -> bool:
         """Take new data from Kafka. Waits up to `wait_s` for the first record only. The group's callbacks run here.
@@ -159,25 +190,30 @@ class Assignment:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
         if self._driver.gated or self._driver.hurries():
             wait_s = min(wait_s, AWAITED_WAIT_S)
-        first = self.consumer.poll(wait_s) if wait_s else None
-        messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
-        messages += self._orphans.fetch(records)
-        with self._lock:
-            events = self._driver.feed(messages)
-            del messages, first  # frees them before owners make objects of their columns
-            self._flow()
-            self._warn_without_partition()
-            for event in events:  # after the records that came with them, which are not delivered again
-                try:
-                    self._kafka.check_event(event, self._group if self.join_wait.refused(self.consumer) else "")
-                except LogTruncated:
-                    self._driver.truncated(event.partition() or 0)
-                except ConsumerFailed as failure:
-                    self._begin_with_another(failure)
-                    break
-                else:
-                    self._log_event(event)
-            return self._driver.ingest() > 0
+        with self._positions_kept():
+            first = self.consumer.poll(wait_s) if wait_s else None
+            messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
+            self._desertion.brought(messages)
+            messages += self._orphans.fetch(records)
+            with self._lock:
+                events = self._driver.feed(messages)
+                del messages, first  # frees them before owners make objects of their columns
+                self._flow()
+                self._warn_without_partition()
+                self._take_events(events)  # after the records that came with them, which are not delivered again
+                return self._driver.ingest() > 0
+
+    def _take_events(self, events: list[Message]) -> None:
+        for event in events:
+            try:
+                self._kafka.check_event(event, self._group if self.join_wait.refused(self.consumer) else "")
+            except LogTruncated:
+                self._driver.truncated(event.partition() or 0)
+            except ConsumerFailed as failure:
+                self._begin_with_another(failure)
+                break
+            else:
+                self._log_event(event)
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
         """The first record and those after it. If its partition changed hands meanwhile, the first is left out."""
@@ -225,7 +261,7 @@ class Assignment:
             consumer = kafka.group_consumer(self._group)
             consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
             return consumer
-        self._assigned.update(partitions)
+        self._assign(partitions)
         places, waiting = self._places(partitions)
         consumer = kafka.consumer()
         consumer.assign(places)
@@ -234,24 +270,28 @@ class Assignment:
 
     def _begin_with_another(self, failure: ConsumerFailed) -> None:
         """Replace a consumer that has failed for good, for instance because Kafka has lost its group."""
-        log.warning("the consumer of queue %r failed and was replaced: %s", self._driver.queue.name, failure)
-        self._orphans.close()  # it may be the one that failed
+        if self._failed is None:
+            log.warning("the consumer of queue %r failed and was replaced: %s", self._driver.queue.name, failure)
+        self._failed = failure  # until the end: an interrupted call is repeated
+        self._close_orphans()  # it may be the one that failed
         for number in [*self._assigned, *self._driver.owners]:
             self._driver.give_back(number)
             self._forget(number)
         failed, self.consumer = self.consumer, self._subscribe()
-        self._leave(failed)
+        self._failed = None
+        self._leave(failed, self._desertion)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._has_left(consumer):  # the group assigned something while the consumer left it
             return
         with self._lock:
             numbers = [place.partition for place in partitions]
+            known = [number for number in numbers if number < self._driver.queue.partitions]
+            self._assign(known)
             for number in self._orphans.numbers.intersection(numbers):
                 self._driver.give_back(number)  # it is claimed again below: the group's consumer reads it from now on
-                self._forget(number)
-            known = [number for number in numbers if number < self._driver.queue.partitions]
-            self._assigned.update(known)
+                self._orphans.drop(number)
+                self._paused.discard(number)
             places, waiting = self._places(known)
             if places:
                 self.join_wait.given()
@@ -262,12 +302,12 @@ class Assignment:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Give partitions back. The work of handlers that still run is lost; the next owner redelivers its messages."""
-        if self._has_left(consumer):  # the thread that holds the lock waits for this and has given everything back
+        if self._has_left(consumer):  # everything was given back before
             return
-        with self._lock:
+        with self._lock, ExitStack() as exits:  # all of them, even if one is interrupted
             for place in partitions:
-                self._driver.give_back(place.partition)
-                self._forget(place.partition)
+                exits.callback(self._forget, place.partition)
+                exits.callback(self._driver.give_back, place.partition)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._has_left(consumer):
@@ -307,8 +347,18 @@ class Assignment:
                 log.warning("partition %d of queue %r cannot be recovered yet: %s", number, queue, error)
             offset = None
         if offset is None:
-            self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
+            self._claim_later([number])
+        else:
+            del self._claim_again_at[number]
         return offset
+
+    def _assign(self, numbers: Sequence[int]) -> None:
+        """Note partitions that this reader is to own. `maintain` claims those whose claim is interrupted."""
+        self._assigned.update(numbers)
+        self._claim_later(numbers)
+
+    def _claim_later(self, numbers: Sequence[int]) -> None:
+        self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
 
     def maintain(self) -> None:
         """Deal with lost owners, changed topics, consumers to be moved, claims that are due, and orphans.
@@ -316,6 +366,10 @@ class Assignment:
         A lost partition is claimed again while the group suggests it. If the caller named it and another process has
         claimed it, the reader fails.
         """
+        with self._positions_kept():
+            self._maintain()
+
+    def _maintain(self) -> None:
         for number, owner, effect in self._driver.stopped():
             self._drop_stopped(number, owner, effect)
         try:
@@ -325,12 +379,12 @@ class Assignment:
         if self._driver.catalog_changes.dropped:
             self.failure = QueueNotFound(f"queue {self._driver.queue.name!r} was dropped while it was read")
         self._log_kafka_health()
-        self._probe_consumer()
+        self._replace_failed()
         self._transactions.poll(self._driver.owners)
         while self._driver.misplaced:
             number = self._driver.misplaced.pop()
             current = self._driver.owners.get(number)
-            if current is not None:  # it may have replaced the owner that asked
+            if current is not None and current.phase is LEADING:  # it may have replaced the owner that asked
                 self._read_from(number, current.fold.data_to)
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
@@ -376,6 +430,7 @@ class Assignment:
         except (KonverseError, KafkaException) as error:
             log.warning("partition %d of queue %r cannot be recovered yet: %s", number, name, error)
             self._orphans.failed(number, self._driver.drop(number))
+            self._orphans.drop(number)
 
     def _consumer_of(self, number: int) -> Consumer:
         return self._orphans.consumer_of(number) or self.consumer
@@ -390,18 +445,12 @@ class Assignment:
         elif silent_s == 0.0 and self._away.over():
             log.warning("Kafka answers again; queue %r continues", name)
 
-    def _probe_consumer(self) -> None:
-        """Replace a consumer that has lost all its brokers for good while Kafka was away."""
-        now = time.monotonic()
-        if self._watch.silent_s > SILENCE_WARNING_S:
-            self._was_silent, self._probe_at = True, math.inf
-        elif self._was_silent and self._watch.silent_s == 0.0:
-            self._was_silent, self._probe_at = False, now + PROBE_AFTER_S
-        if now >= self._probe_at:
-            self._probe_at = math.inf
-            if self._kafka.is_deserted(self.consumer):
-                with self._lock:
-                    self._begin_with_another(ConsumerFailed("Kafka's client has lost all brokers"))
+    def _replace_failed(self) -> None:
+        """Replace a consumer that has lost all its brokers for good, or whose replacement was interrupted."""
+        if self._desertion.finds(self.consumer, self._topic) or self._orphans.is_deserted():
+            self._begin_with_another(ConsumerFailed("Kafka's client has lost all brokers"))
+        elif self._failed is not None:
+            self._begin_with_another(self._failed)
 
     def _log_event(self, event: Message) -> None:
         """Log an event that does not stop the client."""
@@ -414,17 +463,21 @@ class Assignment:
 
         It is unassigned and assigned again, because a consumer whose offset was out of range no longer reads it.
         """
+        if number not in self._assigned and number not in self._orphans.numbers:
+            self._driver.give_back(number)  # its adoption was interrupted
+            return
         place = [TopicPartition(self._topic, number, offset)]
+        consumer = self._consumer_of(number)
         try:
-            consumer = self._consumer_of(number)
-            consumer.incremental_unassign(place)
+            with suppress(KafkaException):  # it was not assigned
+                consumer.incremental_unassign(place)
             consumer.incremental_assign(place)
             consumer.resume(place)
         except KafkaException as error:
             log.warning("%s/%d cannot be read from offset %d yet: %s", self._topic, number, offset, error)
             self._driver.give_back(number)
             if number in self._assigned:
-                self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
+                self._claim_later([number])
             else:
                 self._orphans.drop(number)
         else:
@@ -438,10 +491,9 @@ class Assignment:
             return
         except KonverseError as error:
             log.warning("partitions of queue %r cannot be claimed yet: %s", self._driver.queue.name, error)
-            self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
+            self._claim_later(numbers)
             return
         for number in numbers:
-            del self._claim_again_at[number]
             offset = self._claim(number)
             if offset is not None:
                 self._read_from(number, offset)

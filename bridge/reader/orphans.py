@@ -18,7 +18,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.clients import DesertionWatch, Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.owner import Owner
@@ -74,6 +74,7 @@ class Orphans:
         self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._asked_at = 0.0
         self._consumer: Consumer | None = None
+        self.desertion = DesertionWatch(kafka)
         self.numbers: set[int] = set()
         """The partitions that this reader has claimed without the group."""
         self._failed: dict[int, bytes] = {}
@@ -112,9 +113,9 @@ class Orphans:
         if self._consumer is None:
             self._consumer = self._kafka.consumer()
         place = [TopicPartition(self._queue.topic, number, offset)]
+        self.numbers.add(number)  # first: an interrupted call is repeated for these numbers
         self._consumer.incremental_assign(place)
         self._consumer.resume(place)  # the client remembers a pause
-        self.numbers.add(number)
 
     def consumer_of(self, number: int) -> Consumer | None:
         """The consumer that reads an orphaned partition; None for other partitions."""
@@ -135,14 +136,19 @@ class Orphans:
 
     def fetch(self, records: int) -> list[Message]:
         """New data records of the orphaned partitions."""
-        return self._consumer.consume(records, 0) if self._consumer is not None and self.numbers else []
+        found = self._consumer.consume(records, 0) if self._consumer is not None and self.numbers else []
+        self.desertion.brought(found)
+        return found
 
-    def close(self) -> None:
-        """Stop reading. The next `adopt` makes another consumer."""
+    def is_deserted(self) -> bool:
+        """Whether the consumer was found to have lost all brokers. Does not wait for Kafka."""
+        return self._consumer is not None and self.desertion.finds(self._consumer, self._queue.topic)
+
+    def close(self) -> Consumer | None:
+        """Stop reading. Returns the consumer, for the caller to close; the next `adopt` makes another one."""
         self.numbers.clear()
         consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            consumer.close()
+        return consumer
 
 
 class UnownedPartitions(Orphans):
@@ -184,9 +190,9 @@ class UnownedPartitions(Orphans):
             return record.owner == self._failed.get(number)
         return record is None or (isinstance(record, Commit) and record.release)
 
-    def close(self) -> None:
+    def close(self) -> Consumer | None:
         """Stop reading."""
-        super().close()
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
+        return super().close()

@@ -201,7 +201,7 @@ class Reader:
             reading = self._advance()
             if self._message_comes(wait):
                 wait.restart(time.monotonic())
-            elif self._assignment.may_be_idle and self._is_over(wait, reading=reading):
+            elif self._is_over(wait, reading=reading):
                 if self._settled():
                     raise StopIteration
                 wait.restart(time.monotonic())
@@ -214,8 +214,10 @@ class Reader:
 
     def _is_over(self, wait: MessageWait, *, reading: bool) -> bool:
         with self._lock:
+            if self._closed or not self._assignment.may_be_idle:  # a closed consumer cannot be asked
+                return False
             ends, read_to = self._assignment.ends, self._assignment.read_to
-            return not self._closed and wait.over(time.monotonic(), reading=reading, ends=ends, read_to=read_to)
+            return wait.over(time.monotonic(), reading=reading, ends=ends, read_to=read_to)
 
     @checked
     def receive(
@@ -537,6 +539,7 @@ class Reader:
                         self._assignment.close()
                         self._handing_out.resting.clear()
             if first:
+                self._assignment.wait_until_left()
                 self._crew.wait(CLOSE_S)
 
     def after_fork(self) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from threading import RLock
+from threading import Event, RLock
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from konverse.bridge.kafka import clients
+from konverse.bridge.kafka.clients import ConsumerFailed, DesertionWatch
 from konverse.bridge.reader import assignment
 from konverse.bridge.reader.assignment import Assignment
 from konverse.bridge.reader.join_wait import JoinWait
@@ -17,8 +18,10 @@ from konverse.bridge.reader.orphans import Orphans
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.events import Stopped
 from konverse.dialog.owner.owner import Owner
+from tests.kit import until
 from tests.kit.driver import Driver
 
+WITHIN_S = 60.0
 STOPPED = Stopped("Kafka said nothing", clean=False, fenced=False)
 
 
@@ -57,6 +60,8 @@ class Places:
 
     def incremental_unassign(self, places: list[TopicPartition]) -> None:
         for place in places:
+            if place.partition not in self.at:
+                raise KafkaException(KafkaError(KafkaError._INVALID_ARG))  # librdkafka's own code
             del self.at[place.partition]
 
     def pause(self, places: list[TopicPartition]) -> None:
@@ -73,7 +78,7 @@ def share() -> Any:
     share._driver, share._options = Owners(), SimpleNamespace(partitions=None)
     share._assigned, share._claim_again_at, share._lost, share.failure = {0}, {}, 0, None
     share._watch, share._away = SimpleNamespace(poll=lambda: None, silent_s=0.0), LogThrottle()
-    share._was_silent, share._probe_at = False, math.inf
+    share._desertion, share._failed, share._leaving = DesertionWatch(SimpleNamespace()), None, []  # type: ignore[arg-type]
     share._closed, share._lock, share._paused = False, RLock(), set()
     share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._driver.queue)  # type: ignore[arg-type]
     share._transactions = SimpleNamespace(poll=lambda partitions: None)
@@ -134,24 +139,146 @@ def test_a_misplaced_partition_is_read_again_from_the_position_of_its_current_ow
     assert (share.consumer.at, share._driver.misplaced) == ({0: 7}, set())
 
 
-@pytest.mark.parametrize(
-    ("was_silent", "silent_s", "deserted", "replaced"),
-    [
-        (True, 0.0, True, True),
-        (True, 0.0, False, False),
-        (True, 9.0, True, False),
-        (False, 0.0, True, False),
-    ],
-    ids=["lost its brokers", "has a broker", "Kafka is away", "Kafka was never away"],
-)
-def test_a_consumer_that_has_lost_its_brokers_is_replaced_when_kafka_answers_again(
-    share: Any, monkeypatch: pytest.MonkeyPatch, *, was_silent: bool, silent_s: float, deserted: bool, replaced: bool
+class Leaving(Places):
+    """A consumer that leaves its group when the test allows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_leave, self.left = Event(), Event()
+
+    def close(self) -> None:
+        assert self.may_leave.wait(30)
+        self.left.set()
+
+
+@pytest.fixture
+def deserted(share: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Consumers of the share that have lost their brokers. Nothing has noticed that Kafka was away."""
+    monkeypatch.setattr(clients, "QUIET_S", 0.0)
+    found: list[Any] = []
+    share._kafka = SimpleNamespace(is_deserted=lambda client, _topic: client in found)
+    share._desertion, share._orphans.desertion = DesertionWatch(share._kafka), DesertionWatch(share._kafka)
+    share._driver.give_back = lambda number: share._driver.owners.pop(number, None)
+    share._orphans.find = lambda _ours: []
+    share._subscribe = Leaving
+    share.consumer = Leaving()
+    return found
+
+
+def test_a_consumer_that_has_lost_its_brokers_is_replaced_and_leaves_while_the_reader_goes_on(
+    share: Any, deserted: list[Any]
 ) -> None:
-    monkeypatch.setattr(assignment, "PROBE_AFTER_S", 0.0)
-    failures: list[Exception] = []
-    share._was_silent, share._watch.silent_s = was_silent, silent_s
-    share._kafka, share.consumer = SimpleNamespace(is_deserted=lambda _: deserted), None
-    share._begin_with_another = failures.append
-    for _ in range(2):
-        share._probe_consumer()
-    assert len(failures) == int(replaced), "and once"
+    former = share.consumer
+    deserted.append(former)
+    share._driver.owners[0] = led()
+    until(lambda: share.maintain() or share.consumer is not former, WITHIN_S)
+    assert (share._driver.owners, former.left.is_set()) == ({}, False)
+    former.may_leave.set()
+    share.wait_until_left()
+    assert former.left.is_set()
+
+
+def test_a_consumer_of_orphaned_partitions_that_has_lost_its_brokers_is_replaced(
+    share: Any, deserted: list[Any]
+) -> None:
+    """It reads all partitions of a substitute."""
+    share._assigned, share._options = set(), SimpleNamespace(partitions=(), substitute=True)
+    share._orphans._consumer = reading = Leaving()
+    share._orphans.adopt(0, 7)
+    share._driver.owners[0] = led()
+    deserted.append(reading)
+    share.consumer.may_leave.set()
+    reading.may_leave.set()
+    until(lambda: share.maintain() or not share._orphans.numbers, WITHIN_S)
+    share.wait_until_left()
+    assert (share._driver.owners, reading.left.is_set()) == ({}, True)
+
+
+def test_a_consumer_that_has_its_brokers_is_kept(share: Any, deserted: list[Any]) -> None:
+    kept, asked = share.consumer, []
+
+    def is_deserted(client: Any, _topic: str) -> bool:
+        asked.append(client)
+        return client in deserted
+
+    share._kafka.is_deserted = is_deserted
+    until(lambda: share.maintain() or len(asked) >= 2, WITHIN_S)
+    assert (share.consumer, share._leaving) == (kept, [])
+
+
+def test_a_replacement_that_was_interrupted_is_completed(share: Any, deserted: list[Any]) -> None:
+    former, subscribe, cut = share.consumer, share._subscribe, [KeyboardInterrupt()]
+
+    def interrupted() -> Any:
+        if cut:
+            raise cut.pop()
+        return subscribe()
+
+    share._subscribe = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        share._begin_with_another(ConsumerFailed("failed"))
+    assert deserted == []
+    share.maintain()
+    assert share.consumer is not former
+    assert share._failed is None
+    former.may_leave.set()
+    share.wait_until_left()
+
+
+def test_a_partition_whose_claim_was_interrupted_is_claimed_again(share: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With those behind it, which were not claimed yet."""
+    monkeypatch.setattr(assignment, "CLAIM_AGAIN_S", 0.0)
+    share._driver.queue.partitions, share._assigned = 2, set()
+    take_over, cut = share._driver.take_over, [KeyboardInterrupt()]
+
+    def interrupted(number: int) -> Any:
+        if cut:
+            raise cut.pop()
+        share._driver.owners[number] = led()
+        return take_over(number)
+
+    share._driver.take_over = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        share._on_assign(share.consumer, [TopicPartition("orders", number) for number in (0, 1)])
+    share.maintain()
+    assert ([*share._driver.owners], [*share.consumer.at], share._claim_again_at) == ([0, 1], [0, 1], {})
+
+
+def test_a_partition_is_read_from_the_position_of_its_owner_after_an_interrupt(share: Any) -> None:
+    """The interrupted call took a record from the client, and its owner has not got it."""
+    share._driver.owners[0] = owner = led()
+    owner.fold.pass_over(7)
+    share._driver.gated, share._driver.hurries = False, lambda: False
+    share.consumer.at[0] = 8
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    share.consumer.poll = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        share.fetch(0.05)
+    share.maintain()
+    assert share.consumer.at == {0: 7}
+
+
+def test_a_partition_whose_adoption_was_interrupted_is_given_back(share: Any, deserted: list[Any]) -> None:
+    """Neither the group's consumer nor the one of orphaned partitions reads it."""
+    share._assigned = set()
+    share._driver.owners[0] = led()
+    share._driver.misplaced.add(0)
+    share.maintain()
+    assert (share._driver.owners, share.consumer.at, deserted) == ({}, {}, [])
+
+
+def test_every_revoked_partition_is_given_back_although_one_is_interrupted(share: Any) -> None:
+    share._assigned, returned = {0, 1, 2}, []
+
+    def give_back(number: int) -> None:
+        returned.append(number)
+        if number == 1:
+            raise KeyboardInterrupt
+
+    share._driver.give_back = give_back
+    with pytest.raises(KeyboardInterrupt):
+        share._on_revoke(share.consumer, [TopicPartition("orders", number) for number in (0, 1, 2)])
+    assert (sorted(returned), share._assigned) == ([0, 1, 2], set())

@@ -5,6 +5,9 @@ librdkafka forgets all brokers when a response lists none, and does not always r
 
 from __future__ import annotations
 
+import threading
+from collections import deque
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +15,19 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from konverse.bridge.client import session_producer
-from konverse.bridge.kafka import clients
-from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka import clients, topic_watch
+from konverse.bridge.kafka.clients import DesertionWatch, Kafka
+from konverse.bridge.kafka.topic_watch import TopicWatch
+from konverse.bridge.owner.journal import JournalAppender
 from konverse.bridge.runtime.settings import Settings
+from konverse.dialog.owner.events import Append, Appended
+from konverse.schemas.catalog.objects import Queue
 from tests.kit import until
+from tests.kit.builders import identifier
 from tests.unit.bridge.test_sending_close import Producer
 from tests.unit.bridge.test_session_producer import started
+
+QUEUE = Queue("Orders", "orders", "queue", 1, identifier("queue"), identifier("data"), identifier("journal"))
 
 
 class Client:
@@ -27,7 +37,7 @@ class Client:
         self.answer = answer
         self.asked = 0
 
-    def list_topics(self, *, timeout: float) -> object:
+    def list_topics(self, _topic: str | None = None, *, timeout: float) -> object:
         assert timeout > 0
         self.asked += 1
         if isinstance(self.answer, KafkaException):
@@ -116,3 +126,161 @@ def test_the_producer_of_a_session_is_replaced_only_when_it_is_deserted(
         until(lambda: len(asked) >= 2)
         assert len(made) == 1
     producer.stop()
+
+
+class Probes:
+    """A Kafka whose probes of clients end when the test allows it."""
+
+    def __init__(self, *, deserted: bool) -> None:
+        self.asked: list[Any] = []
+        self.answers = threading.Event()
+        self._deserted = deserted
+
+    def is_deserted(self, client: Any, topic: str) -> bool:
+        assert topic == "orders"
+        self.asked.append(client)
+        assert self.answers.wait(30)
+        return self._deserted
+
+
+def watched(probes: Any, monkeypatch: pytest.MonkeyPatch, quiet_s: float = 0.0) -> DesertionWatch:
+    monkeypatch.setattr(clients, "QUIET_S", quiet_s)
+    return DesertionWatch(probes)
+
+
+def test_a_quiet_client_is_asked_while_its_user_goes_on_and_found_deserted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client: Any = object()
+    watch = watched(probes := Probes(deserted=True), monkeypatch)
+    assert not watch.finds(client, "orders")
+    until(lambda: probes.asked == [client], 60.0)
+    assert not watch.finds(client, "orders"), "the answer is not waited for"
+    monkeypatch.setattr(clients, "QUIET_S", 60.0)
+    probes.answers.set()
+    watch.wait()
+    assert [watch.finds(client, "orders") for _ in range(2)] == [True, False]
+    assert probes.asked == [client]
+
+
+def test_the_answer_about_a_client_does_not_concern_the_one_that_replaced_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = watched(probes := Probes(deserted=True), monkeypatch)
+    former, client = object(), object()
+    assert not watch.finds(former, "orders")  # type: ignore[arg-type]
+    probes.answers.set()
+    watch.wait()
+    assert not watch.finds(client, "orders")  # type: ignore[arg-type]
+
+
+def test_a_client_that_brings_records_is_not_asked_and_one_that_brings_events_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Clients without a broker report lost connections."""
+    client: Any = object()
+    record, event = (SimpleNamespace(error=lambda error=error: error) for error in (None, "a connection was lost"))
+    watch = watched(probes := Probes(deserted=False), monkeypatch)
+    probes.answers.set()
+    monkeypatch.setattr(clients, "QUIET_S", 60.0)
+    watch.brought([event, record])  # type: ignore[list-item]
+    assert not watch.finds(client, "orders")
+    watch.wait()
+    assert probes.asked == []
+    watch = watched(probes, monkeypatch)
+    monkeypatch.setattr(clients, "QUIET_S", 60.0)
+    watch.brought([event])  # type: ignore[list-item]
+    assert not watch.finds(client, "orders")
+    watch.wait()
+    assert probes.asked == [client]
+
+
+class Deserted:
+    """A Kafka whose first producer of journals reaches no broker, so that its records time out."""
+
+    def __init__(self) -> None:
+        self.settings = SimpleNamespace(append_timeout_s=15.0)
+        self.made = 0
+        self.waiting: deque[Any] = deque()
+
+    def journal_producer(self) -> Deserted:
+        self.made += 1
+        return self
+
+    def words(self, error: Any, _need: object) -> str:
+        return str(error.str())
+
+    def produce(self, _topic: str, _body: bytes, _key: None, _partition: int, report: Any) -> None:
+        self.waiting.append(report)
+
+    def poll(self, _wait_s: float) -> int:
+        if self.waiting:
+            error = KafkaError(KafkaError._MSG_TIMED_OUT) if self.made == 1 else None
+            self.waiting.popleft()(error, SimpleNamespace(offset=lambda: 7, timestamp=lambda: (1, 0)))
+        return 0
+
+    def purge(self) -> None: ...
+
+    def flush(self, _wait_s: float) -> int:
+        return 0
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+
+def test_a_journal_producer_whose_records_time_out_is_replaced_once_nothing_is_in_flight() -> None:
+    kafka: Any = Deserted()
+    owners: list[Any] = [
+        SimpleNamespace(
+            staging=SimpleNamespace(overtaken=[]),
+            identity=SimpleNamespace(partition=number),
+            counters=SimpleNamespace(commit_waits_ms=[]),
+        )
+        for number in range(2)
+    ]
+    one, other = owners
+    appending = JournalAppender(kafka, "journal")
+    for owner in (one, other):
+        appending.append(owner, Append([b"record"]))
+    assert list(appending.poll(0)) == [(one, Appended(None))]
+    appending.append(one, Append([b"claim"]))
+    assert kafka.made == 1, "the other append may still succeed"
+    appending.poll(0)
+    appending.poll(0).clear()
+    appending.append(one, Append([b"claim"]))
+    assert kafka.made == 2
+    assert list(appending.poll(0)) == [(one, Appended(7))]
+
+
+def test_an_admin_client_that_stays_silent_is_replaced_and_the_new_one_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing else may look for brokers, for instance in a process that only transmits."""
+
+    class Admin:
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def describe_topics(self, topics: Any) -> dict[str, Future[Any]]:
+            self.asked += 1
+            return {name: Future() for name in topics.topic_names}
+
+        def describe_configs(self, resources: Any) -> dict[Any, Future[Any]]:
+            return {resource: Future() for resource in resources}
+
+    kafka: Any = SimpleNamespace(admin=(deserted := Admin()), settings=SimpleNamespace(bootstrap="nowhere:9092"))
+
+    def metadata(_timeout_s: float) -> None:
+        kafka.admin = fresh
+        raise failing(KafkaError._TRANSPORT)
+
+    fresh, kafka.metadata = Admin(), metadata
+    monkeypatch.setattr(topic_watch, "WATCH_EVERY_S", 0.0)
+    monkeypatch.setattr(topic_watch, "LOOK_AFTER_S", 0.0)
+    watch = TopicWatch(kafka, QUEUE)
+    watch.poll()
+    assert (deserted.asked, fresh.asked) == (1, 0)
+
+    def is_asked() -> bool:
+        watch.poll()
+        return fresh.asked == 1
+
+    until(is_asked, 60.0)

@@ -136,3 +136,23 @@ def test_the_records_that_are_in_the_log_when_the_timeout_has_passed_are_read_fi
     monkeypatch.setattr(module, "time", queue)
     assert list(idle_reader(queue, 0.0)) == []
     assert queue.at == 500
+
+
+def test_iteration_ends_when_another_thread_closes_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A closed consumer cannot be asked whether its group has admitted it."""
+
+    class Closed(SimpleNamespace):
+        @property
+        def may_be_idle(self) -> bool:
+            raise RuntimeError("Consumer closed")
+
+    queue = IdleQueue()
+    monkeypatch.setattr(module, "time", queue)
+    reader: Any = idle_reader(queue, None)
+
+    def fetch(_wait_s: float) -> bool:
+        reader._closed = True
+        return False
+
+    reader._assignment = Closed(check=lambda: None, maintain=lambda: None, poll_when_due=lambda: False, fetch=fetch)
+    assert list(reader) == []

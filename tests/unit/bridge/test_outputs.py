@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.kafka import clients
 from konverse.bridge.owner import outputs as module
 from konverse.bridge.owner.outputs import Outputs
 from konverse.dialog.owner.emitter import Emit
@@ -18,6 +19,7 @@ from konverse.dialog.owner.events import Drained, ProducerReplaced
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address
+from tests.kit import until
 from tests.kit.builders import identifier
 
 OURS, OTHER = identifier("the topic of the queue"), identifier("a topic of the same name")
@@ -38,13 +40,18 @@ class World:
         self.asked: list[Future[Any]] = []
         self.steps: list[Any] = []
         self.produced = 0
+        self.stuck = 0
+        """Number of records that stay in the producer, which has no broker then."""
         self.queue: Queue | None = ORDERS
         self.get_known: Queue | None = ORDERS
         self.unread: Exception | None = None
         owner: Any = SimpleNamespace()
         self.owner = owner
         kafka: Any = SimpleNamespace(
-            admin=self, data_producer=lambda **_: self, words=lambda error, _need: error.args[0].str()
+            admin=self,
+            data_producer=lambda **_: self,
+            is_deserted=self.is_deserted,
+            words=lambda error, _need: error.args[0].str(),
         )
         self.outputs = Outputs(kafka, {0: owner}, self.step, Destinations(kafka, self.catalog))
         self.emit()
@@ -96,7 +103,10 @@ class World:
         return 0
 
     def __len__(self) -> int:
-        return 0
+        return self.stuck
+
+    def is_deserted(self, _client: Any, _topic: str) -> bool:
+        return self.stuck > 0
 
     def pump(self, times: int = 3) -> list[Any]:
         for _ in range(times):
@@ -259,3 +269,16 @@ def test_a_producer_that_dies_while_an_output_waits_for_room_is_replaced(monkeyp
 
     monkeypatch.setattr(world, "produce", produce)
     assert world.pump() == [ProducerReplaced(ADDRESS)]
+
+
+def test_outputs_of_a_producer_that_has_lost_its_brokers_are_sent_again_by_another_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for ever: its records have no time-out."""
+    monkeypatch.setattr(clients, "QUIET_S", 0.0)
+    world.stuck = 1
+    until(lambda: ProducerReplaced(None) in world.pump(), 60.0)
+    assert "the producer of outputs has lost all brokers" in caplog.text
+    world.stuck = 0
+    world.emit()
+    assert world.pump() == [Drained([ADDRESS])]
