@@ -356,8 +356,10 @@ class Broker(RouterRegistry):
     def close(self) -> None:
         """Close pools and readers, deliver everything that was sent, and close the session at its destinations.
 
-        Readers commit their finished transactions. Safe to call twice.
+        Readers commit their finished transactions. Safe to call twice. Raises InvalidState, and stays open, in a signal
+        handler that has interrupted a call which waits for Kafka, as of `flush`: close behind that call.
         """
+        self._client.check_thread()
         self._pools.close()
         with self._lock:
             if self._closed:

@@ -115,6 +115,11 @@ class Client:
         """Partitions of a queue that this process owns; replies to a dialog with its home there come here."""
         return self._readers.owned(queue.topic)
 
+    def check_thread(self) -> None:
+        """Raise InvalidState in a signal handler whose thread waits for Kafka in a call of this client."""
+        if self.sender is not None:
+            self.sender.check_thread()
+
     def close(self) -> None:
         """Deliver everything that was sent, and close the session. Call it only when `check_open` already raises."""
         with self._lock:  # an `open_sender` that has passed its check is done; a later one raises

@@ -213,7 +213,11 @@ class Sender:
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Poll the producer until `reached()`; False after `timeout_s`."""
-        return self._producer.serve_until(reached, timeout_s) and reached()
+        return self._producer.serve_until(reached, timeout_s)
+
+    def check_thread(self) -> None:
+        """Raise InvalidState in a signal handler while its thread polls: `flush` and `close` would wait for ever."""
+        self._producer.check_thread()
 
     @property
     def conversations(self) -> list[bytes]:
@@ -297,7 +301,7 @@ class Sender:
         raise not_arrived(timeout_s, self._token(dialog))
 
     def _wait_while(self, waits: Callable[[], bool], deadline: float) -> None:
-        with self._producer.changed:
+        with self._producer.lock:
             self._awaited += 1
             self.awaits_arrival.set()
             try:
@@ -327,7 +331,7 @@ class Sender:
         self.session.check_over()
         mark = self._producer.mark()
         done = self._producer.serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
-        if not done and timeout_s > SILENT_S:
+        if not (done or self._producer.ended) and timeout_s > SILENT_S:
             self._check_destinations(dialog, leaves=leaves)
             if not self._producer.moved_since(mark):
                 log.warning(
@@ -337,13 +341,14 @@ class Sender:
                     self._producer.last_failure,
                 )
             done = self._producer.serve_until(reached, deadline - time.monotonic())
-        if not done:
-            self._check_destinations(dialog, answer_s, leaves=leaves)
-            what = what or self.unacknowledged
-            raise not_acknowledged(what, timeout_s, self._producer.last_failure, self._token(dialog))
         self.session.check_over()
-        if not reached():
+        if done:
+            return
+        if self._producer.closed:
             raise BrokerClosed("the broker was closed while this call waited")
+        self._check_destinations(dialog, answer_s, leaves=leaves)
+        what = what or self.unacknowledged
+        raise not_acknowledged(what, timeout_s, self._producer.last_failure, self._token(dialog))
 
     def check(self, dialogs: Iterable[SessionDialog]) -> None:
         """Raise TopicMismatch when a topic of one of these dialogs is known to be gone. Does not ask Kafka."""
@@ -371,10 +376,13 @@ class Sender:
         """Wait until everything is delivered, close the session at each destination, and stop. Safe to call twice.
 
         Raises OutcomeUnknown when Kafka does not answer in time: records without acknowledgement are given up. The same
-        happens as soon as all remaining records go to dropped queues or lost topics, which would never accept them.
+        happens as soon as all remaining records go to dropped queues or lost topics, which would never accept them, and
+        when an interrupted call has ended the session.
         Raises TopicMismatch when Kafka has every record but a topic is no longer its queue's, and OutcomeUnknown when
-        Kafka does not say whether that is so.
+        Kafka does not say whether that is so. Raises InvalidState, and stays open, in a signal handler while its thread
+        polls.
         """
+        self.check_thread()
         with self._producer.lock:
             if self._producer.closed:
                 return
@@ -401,6 +409,8 @@ class Sender:
         finally:
             self._producer.stop()
             self._renewal.close()
+        if self._gives_up:
+            raise self._given_up()
         if not answered:
             self.is_unverified = True
             raise not_verified(limit_s, self._producer.last_failure, self._token(None))
@@ -435,16 +445,30 @@ class Sender:
             return []
         return waiting
 
+    @property
+    def _gives_up(self) -> bool:
+        """Whether the session has ended with records that Kafka has not acknowledged.
+
+        After a takeover the other process knows which of them count.
+        """
+        with self._producer.lock:
+            over = self.session.over
+            return over is not None and not isinstance(over, SessionTakenOver) and not self.session.idle
+
     def _given_up(self) -> OutcomeUnknown:
         with self._producer.lock:
             messages = self.session.messages_waiting
-            return given_up(messages, self._in_vain(), self._producer.last_failure, self._token(None))
+            why = self.session.over or f"last failure: {self._producer.last_failure}"
+            return given_up(messages, self._in_vain(), why, self._token(None))
 
     def at_exit(self, timeout_s: float) -> None:
         """Called when the program ends without `close`: see `deliver_at_exit`."""
-        if self._producer.closed or self.session.over is not None:
+        if self._producer.closed:
             return
-        deliver_at_exit(self, timeout_s, self._producer.last_failure)
+        if self.session.over is None:
+            deliver_at_exit(self, timeout_s, self._producer.last_failure)
+        elif self._gives_up:
+            log.error("the program ends: %s", self._given_up())
 
     def after_fork(self) -> None:
         """Mark as closed in a forked child (`bridge.runtime.forks`)."""
@@ -485,7 +509,8 @@ class Sender:
                 if has_room() or self.session.over is not None:
                     self._producer.carry_out(call)
                     return
-            if not self._producer.serve_until(has_room, deadline - time.monotonic()):
+            room = self._producer.serve_until(has_room, deadline - time.monotonic())
+            if not (room or self._producer.ended):
                 raise no_room(*full(), self._timeout_s, self._producer.last_failure)
 
     def _has_room(self, dialog: SessionDialog | None) -> bool:
@@ -498,7 +523,9 @@ class Sender:
 
     def wait_for_id(self) -> None:
         """Wait until an old id is replaced: nothing is handed over under it. KafkaUnavailable if that takes long."""
-        if self._renewal.age and not self._producer.serve_until(lambda: not self._renewal.age, self._timeout_s):
+        if not self._renewal.age or self._producer.serve_until(lambda: not self._renewal.age, self._timeout_s):
+            return
+        if not self._producer.ended:
             why = self._producer.last_failure
             raise KafkaUnavailable(f"the session did not get a new id within {self._timeout_s} s: {why}")
 
@@ -550,13 +577,14 @@ def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
     )
 
 
-def given_up(messages: int, vain: list[Lane], failure: object, token: bytes) -> OutcomeUnknown:
+def given_up(messages: int, vain: list[Lane], why: object, token: bytes) -> OutcomeUnknown:
     """The error of `close`. `messages`: number of messages without acknowledgement, beside other records.
 
-    `vain`: lanes to dropped queues, when all waiting records are in them.
+    `vain`: lanes to dropped queues, when all waiting records are in them; otherwise `why` is the reason.
     """
     topics = ", ".join(sorted({lane.address.topic for lane in vain}))
-    why = f"as the queues of {topics} were dropped, or their topics deleted" if vain else f"last failure: {failure}"
+    if vain:
+        why = f"as the queues of {topics} were dropped, or their topics deleted"
     return OutcomeUnknown(
         f"the broker was closed before Kafka had acknowledged all of its records; messages among them: {messages} "
         f"({why}). They are given up: some of them may have arrived, and none is sent again",

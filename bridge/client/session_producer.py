@@ -34,7 +34,7 @@ from konverse.bridge.kafka.clients import (
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, ThreadLock, in_background
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.rotation import Age, Unheard
@@ -45,6 +45,10 @@ from konverse.schemas.wire.envelope import HEADER
 from .session_ids import SessionRenewal
 
 log: Final = logging.getLogger("konverse.sender")
+IN_A_SIGNAL_HANDLER: Final = (
+    "this thread is inside a call of the broker already: a signal handler, it seems, has interrupted it. Flush and "
+    "close after that call: let the handler raise an exception that ends it, or set a flag that the program checks"
+)
 LINGER_MS: Final = 5
 SERVE_MASK: Final = 255
 """A sending thread polls the producer after every 256 messages to a destination."""
@@ -89,6 +93,7 @@ class SessionProducer:
         """When the background thread last checked the destinations, and the number of records then."""
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
+        """Enter `lock` instead: the condition's own methods are Python code, so Ctrl-C could leave it locked."""
         self._failure: str | None = None
         self._refused: Address | None = None
         """The destination whose record failed; None when the producer failed as a whole."""
@@ -96,7 +101,7 @@ class SessionProducer:
         self._refusal_pause_s = REFUSAL_PAUSE_S
         self.last_failure: str | Health = kafka.health
         """The latest failure of a record; before the first one, the health of the connection to Kafka."""
-        self._serving = threading.Lock()
+        self._serving = ThreadLock(IN_A_SIGNAL_HANDLER)
         """Held by the thread that polls the producer."""
         self._unanswered = LogThrottle()
         self._waiters = 0
@@ -124,6 +129,15 @@ class SessionProducer:
         """Whether it was stopped or forked: no thread waits any more."""
         return self._closed
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was stopped or forked, or its session is over: no further record is delivered."""
+        return self._closed or self._session.over is not None
+
+    def check_thread(self) -> None:
+        """Raise InvalidState in a signal handler while its thread polls."""
+        self._serving.check_thread()
+
     def refuse_sends(self) -> None:
         """From now on `check_open` raises BrokerClosed, while `close` waits for earlier records."""
         with self.lock:
@@ -132,7 +146,7 @@ class SessionProducer:
 
     def give_up_id(self) -> None:
         """Take another id for the session, unless the session is ending."""
-        with self.changed:
+        with self.lock:
             if not (self._closed or self._session.closing or self._session.over):
                 self._renewal.give_up()
                 self.refresh()
@@ -142,9 +156,11 @@ class SessionProducer:
         """The present state, for `moved_since`.
 
         The client counts its error reports and log lines as records until it is polled. Only a poll without any event
-        shows that a number read before it is one of records alone.
+        shows that a number read before it is one of records alone. Raises InvalidState in a signal handler while its
+        thread polls.
         """
-        with self._serving:
+        with (turn := threading.Lock()):
+            self._serving.take(turn)
             while True:
                 records = len(self._client)
                 if not self._poll(0):
@@ -156,7 +172,7 @@ class SessionProducer:
 
     def stop(self) -> None:
         """End the background thread and discard the Kafka client; records that it still has are given up."""
-        with self.changed:
+        with self.lock:
             self._closed = True
             self.refresh()
             self.changed.notify_all()
@@ -172,7 +188,7 @@ class SessionProducer:
         self._closed, self.free = True, False
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
-        self._serving = threading.Lock()
+        self._serving = ThreadLock(IN_A_SIGNAL_HANDLER)
 
     @property
     def stalled(self) -> bool:
@@ -261,32 +277,30 @@ class SessionProducer:
             self.refresh()
 
     def serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Poll the producer, or wait while another thread does, until `reached()`; False after `timeout_s`.
+        """Poll the producer, or wait while another thread does, until `reached()`.
 
-        True also when the sender was closed or its session is over; the caller checks that.
+        False after `timeout_s`, or when no record is delivered any more (`ended`).
         """
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (self._closed or self._reached_or_over(reached)):
-                if time.monotonic() > deadline:
+            while True:
+                with self.lock:  # another thread's send may change the answer later
+                    if reached():
+                        return True
+                if self.ended or time.monotonic() > deadline:
                     return False
                 if not self.serve(POLL_S) or self._renewal.wanting:
                     with self.changed:  # the wait releases the lock for the thread that polls
                         self.changed.wait(POLL_S)
         finally:
             self._waiters -= 1
-        return True
-
-    def _reached_or_over(self, reached: Callable[[], bool]) -> bool:
-        with self.lock:
-            return self._session.over is not None or reached()
 
     def serve(self, wait_s: float) -> bool:
         """Poll the producer and act on its events; False when another thread is polling."""
-        if not self._serving.acquire(blocking=False):
-            return False
-        try:
+        with (turn := threading.Lock()):
+            if not self._serving.take(turn, blocking=False):
+                return False
             self._poll(wait_s)
             with self.lock:  # the session ends dialogs whose lifetime is over
                 due = self._renewal.check_clock()
@@ -307,9 +321,7 @@ class SessionProducer:
                 self._settle()
             elif self._waiters or self._session.gated:
                 self._pause_senders()
-        finally:
-            self._serving.release()
-        return True
+            return True
 
     def _poll(self, wait_s: float) -> int:
         """Poll the producer. Returns the number of events. The caller holds `_serving`.
@@ -344,7 +356,7 @@ class SessionProducer:
                 served, wait_s, self.last_failure = False, RETRY_S, str(error)
                 log.warning("%s cannot continue, retrying: %s", self._title, error)
             if not served:
-                with self.changed:
+                with self.lock:
                     self.changed.wait(wait_s)
 
     @property
@@ -373,7 +385,7 @@ class SessionProducer:
                 self._fail("its Kafka client has lost all brokers")
 
     def _settle(self) -> None:
-        with self.changed:
+        with self.lock:
             if len(self._client) or self._failure:
                 return
             self._pausing = False
@@ -418,7 +430,7 @@ class SessionProducer:
         that was cut off anywhere is repeated, and its records do not count as delivered.
         """
         log.warning("records of %s were not delivered (%s); sending them again", self._title, self._failure)
-        with self.changed:
+        with self.lock:
             discard(self._client)
             self.changed.wait_for(lambda: self._closed, RETRY_S)
             try:
@@ -477,7 +489,7 @@ class SessionProducer:
         If the present id is refused or old itself, give it up; the next id asks again.
         """
         for wanted, said in self._renewal.answers():
-            with self.changed:
+            with self.lock:
                 if said is Unheard.ANOTHER or self._renewal.age:
                     self._renewal.give_up()
                     return

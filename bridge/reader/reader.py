@@ -420,7 +420,8 @@ class Reader:
         deadline = time.monotonic() + timeout_s
         say_at = time.monotonic() + SILENT_S
         while not self._closed:
-            with self._pumping:
+            with (turn := threading.Lock()):
+                self._pumping.take(turn)
                 with self._lock:
                     self._commit_finished(acknowledgements=True)
                     if self._driver.settled:
@@ -530,17 +531,24 @@ class Reader:
         except (SteppedDown, OutcomeUnknown) as error:
             log.warning("%s", error)
         finally:
-            with self._pumping, self._lock:
-                first, self._closed = not self._closed, True
-                if first:
-                    try:
-                        self._driver.close()
-                    finally:
-                        self._assignment.close()
-                        self._handing_out.resting.clear()
+            with (turn := threading.Lock()):
+                self._pumping.take(turn)
+                first = self._let_go()
             if first:
                 self._assignment.wait_until_left()
                 self._crew.wait(CLOSE_S)
+
+    def _let_go(self) -> bool:
+        """Give the partitions back and leave the group. True at the first call, which alone does it."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+            if first:
+                try:
+                    self._driver.close()
+                finally:
+                    self._assignment.close()
+                    self._handing_out.resting.clear()
+            return first
 
     def after_fork(self) -> None:
         """In a forked child: closed, see `bridge.runtime.forks`."""
@@ -589,41 +597,42 @@ class Reader:
         handlers have finished, and polls, so that the group does not expel this reader.
         """
         self._advance_at = time.monotonic() + ADVANCE_EVERY_S
-        if not self._pumping.acquire(blocking=False):
-            if keep_up:
-                return False  # the thread that pumps keeps up
-            with self._returned:
-                self._others_wait += 1
-                self._returned.wait(WAIT_S)
-                self._others_wait -= 1
-            return False
-        try:
-            self._driver.catalog_changes.read()
-            with self._lock:
-                if self._closed:
-                    return False
-                self._driver.pump()
-                self._assignment.maintain()
-                self._handing_out.hand_out_again(now_ms())
-                if keep_up:  # before the group may revoke a partition
-                    self._commit_finished(acknowledgements=False)
-                elif self._handing_out.ready:
-                    return True
-            fetched = (
-                self._assignment.fetch(0.0)
-                if self._handing_out.scarce(self._unread_max)
-                else keep_up and self._assignment.poll_when_due()
-            )
-            if fetched or keep_up:
-                return True
-            with self._lock:
+        with (turn := threading.Lock()):
+            if self._pumping.take(turn, blocking=False):
+                return self._pump(keep_up=keep_up)
+        if keep_up:
+            return False  # the thread that pumps keeps up
+        with self._returned:
+            self._others_wait += 1
+            self._returned.wait(WAIT_S)
+            self._others_wait -= 1
+        return False
+
+    def _pump(self, *, keep_up: bool) -> bool:
+        self._driver.catalog_changes.read()
+        with self._lock:
+            if self._closed:
+                return False
+            self._driver.pump()
+            self._assignment.maintain()
+            self._handing_out.hand_out_again(now_ms())
+            if keep_up:  # before the group may revoke a partition
                 self._commit_finished(acknowledgements=False)
-                if any(owner.committing for owner in self._driver.owners.values()):
-                    self._driver.pump(WAIT_S)
-                    return self._handing_out.ready
-            return self._assignment.fetch(WAIT_S)
-        finally:
-            self._pumping.release()
+            elif self._handing_out.ready:
+                return True
+        fetched = (
+            self._assignment.fetch(0.0)
+            if self._handing_out.scarce(self._unread_max)
+            else keep_up and self._assignment.poll_when_due()
+        )
+        if fetched or keep_up:
+            return True
+        with self._lock:
+            self._commit_finished(acknowledgements=False)
+            if any(owner.committing for owner in self._driver.owners.values()):
+                self._driver.pump(WAIT_S)
+                return self._handing_out.ready
+        return self._assignment.fetch(WAIT_S)
 
     def _commit_finished(self, *, acknowledgements: bool) -> None:
         for owner in list(self._driver.owners.values()):

@@ -36,35 +36,44 @@ def log_exceptions(name: str, work: Callable[[], object]) -> None:
 
 
 class ThreadLock:
-    """A lock that refuses the thread which holds it, where it would wait for ever: in a signal handler of that thread.
+    """A lock that no exception from outside leaves locked, and that refuses a thread which already has its turn.
 
-    `remedy` says what the handler has to do instead.
+    That thread runs a signal handler then, in which it would wait for ever. `remedy` tells what to do instead. A turn
+    lasts as long as a block:
+
+        with (turn := threading.Lock()):
+            lock.take(turn)
+            ...
+
+    An exception from outside, as of Ctrl-C, is raised where a function written in Python begins or where a call
+    returns. So a call of `acquire` may take a lock and raise, and a `release` in Python may raise without releasing.
+    `with` on a lock of the interpreter does neither.
     """
 
     def __init__(self, remedy: str) -> None:
-        self._lock = threading.Lock()
         self._remedy = remedy
-        self._holder: int | None = None
+        self._guard = threading.RLock()  # reentrant, because a signal handler may call `take`
+        self._turns: list[tuple[threading.Lock, int]] = []
+        """Turns with their threads: the present one, those that wait for it, and some that are over (not locked)."""
 
-    def acquire(self, *, blocking: bool = True) -> bool:
-        """Take the lock. False when it is held and the call is not `blocking`. Raises InvalidState."""
-        if blocking and self._holder == threading.get_ident():
+    def take(self, turn: threading.Lock, *, blocking: bool = True) -> bool:
+        """Wait for a turn. False when there is another one and the call is not `blocking`. Raises InvalidState."""
+        with self._guard:
+            turns = [(other, its) for other, its in self._turns if other.locked()]
+            if turns and not blocking:
+                return False
+            self.check_thread()
+            self._turns = [*turns, (turn, threading.get_ident())]
+        for other, _ in turns:
+            with other:  # waits until that turn is over
+                pass
+        return True
+
+    def check_thread(self) -> None:
+        """Raise InvalidState in a thread that has its turn already."""
+        thread = threading.get_ident()
+        if any(its == thread and other.locked() for other, its in self._turns):
             raise InvalidState(self._remedy)
-        taken = self._lock.acquire(blocking=blocking)
-        if taken:
-            self._holder = threading.get_ident()
-        return taken
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._holder = None
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
 
 
 def text_of(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -199,7 +200,8 @@ class Real:
     @contextmanager
     def failing_producer(self) -> Iterator[None]:
         sender = self.sender
-        with sender._producer._serving:
+        with (turn := threading.Lock()):
+            sender._producer._serving.take(turn)
             yield
             sender._producer._client.flush(DEADLINE_S)
             with sender._producer.lock:

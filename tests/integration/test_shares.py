@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -130,7 +131,8 @@ def test_settle_raises_once_for_a_partition_that_the_group_revoked(servers: Serv
         with broker.reader("Orders", timeout=DEADLINE_S) as reader:
             fill(reader, 2)
             _finish_one(reader)
-            with reader._pumping:  # as the group does while the reader polls
+            with (turn := threading.Lock()):  # as the group does while the reader polls
+                reader._pumping.take(turn)
                 reader._assignment._on_lost(reader._assignment.consumer, [TopicPartition(reader.queue.topic, 0)])
             with pytest.raises(SteppedDown, match="was lost or given back"):
                 reader.settle(DEADLINE_S)
@@ -147,7 +149,8 @@ def test_settle_raises_only_for_a_transaction_committed_after_its_partition_was_
         with broker.reader("Orders", timeout=DEADLINE_S) as reader:
             with suppress(LookupError), next(reader) as transaction:
                 list(transaction)
-                with reader._pumping:  # as the group does while the reader polls
+                with (turn := threading.Lock()):  # as the group does while the reader polls
+                    reader._pumping.take(turn)
                     reader._assignment._on_revoke(reader._assignment.consumer, [TopicPartition(reader.queue.topic, 0)])
                 if not commit:
                     raise LookupError
@@ -170,7 +173,8 @@ def test_a_partition_that_was_paused_when_it_was_given_back_is_read_when_it_come
             share, place = reader._assignment, [TopicPartition(reader.queue.topic, 0)]
             with pumped(reader):
                 until(lambda: share._assigned, "the group gives us the partition")
-            with reader._pumping:
+            with (turn := threading.Lock()):
+                reader._pumping.take(turn)
                 if claimed:  # too many messages wait
                     share.consumer.pause(place)
                     share._paused.add(0)

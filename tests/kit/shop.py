@@ -178,7 +178,8 @@ def end_at_target(broker: Broker, error: int = 0, description: str = "no more") 
 def work(reader: Reader) -> None:
     """Advance the reader, and fetch even when messages already wait to be taken."""
     reader._advance()
-    with reader._pumping:
+    with (turn := threading.Lock()):
+        reader._pumping.take(turn)
         if not reader.closed:
             reader._assignment.fetch(0.01)
 

@@ -13,7 +13,7 @@ from konverse.bridge.client.client import Client
 from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.reader.readers import Readers
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
+from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable
 
 
 def broker(*, closed: bool = False) -> Any:
@@ -55,9 +55,22 @@ def test_a_broker_waits_for_a_reader_that_another_thread_closes() -> None:
     reader.close = lambda: order.append("reader")  # type: ignore[method-assign]
     part = SimpleNamespace(close=lambda: None)
     one.catalog = one._validator = one._pools = one._substitutes = one._listener = one._view_client = part
-    one._client = SimpleNamespace(close=lambda: order.append("client"), mailboxes=part)
+    one._client = SimpleNamespace(check_thread=lambda: None, close=lambda: order.append("client"), mailboxes=part)
     one.close()
     assert order == ["reader", "client"]
+
+
+def test_a_broker_stays_open_whose_close_is_refused_in_a_signal_handler() -> None:
+    """The call that the handler has interrupted goes on with everything that it needs."""
+
+    def refuse() -> None:
+        raise InvalidState("a signal handler has interrupted a call")
+
+    one = broker()
+    one._client = SimpleNamespace(check_thread=refuse)
+    with pytest.raises(InvalidState):
+        one.close()
+    assert not one._closed
 
 
 def test_a_queue_of_the_same_name_in_another_place_is_another_queue() -> None:

@@ -12,6 +12,7 @@ from konverse.bridge.reader import reader as module
 from konverse.bridge.reader.reader import WAIT_S, Reader
 from konverse.bridge.reader.skipped_transactions import SkippedTransactions
 from konverse.bridge.runtime.settings import ReaderOptions
+from konverse.bridge.runtime.threads import ThreadLock
 
 ROUNDING_S = 1e-9
 
@@ -66,7 +67,7 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
     """A reader at rest that owns no partition, between a driver without work and the answers of `queue`."""
     reader: Any = Reader.__new__(Reader)
     reader.options = ReaderOptions(timeout=timeout)
-    reader._lock, reader._pumping = threading.RLock(), threading.Lock()
+    reader._lock, reader._pumping = threading.RLock(), ThreadLock("")
     reader._closed = reader._stopping = False
     reader._advance_at, reader._unread_max = 0.0, 1
     reader._skipped = SkippedTransactions("Orders")

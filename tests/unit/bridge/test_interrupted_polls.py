@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -13,12 +14,36 @@ from confluent_kafka import KafkaError
 from konverse.bridge.client import session_producer
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.session_ids import SessionRenewal
+from konverse.bridge.client.session_producer import SessionProducer
+from konverse.bridge.runtime.threads import ThreadLock
 from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import InvalidState, KafkaUnavailable
 from tests.kit.builders import begin_block, identifier
+from tests.kit.interrupts import interrupted_at
 from tests.unit.bridge.test_sending_close import Destinations, Ids, Producer
 
 WITHIN_S: Final = 30.0
+TRACED: Final = {
+    function.__code__
+    for function in (
+        SessionProducer.serve,
+        SessionProducer.serve_until,
+        SessionProducer.mark,
+        SessionProducer.produce_records,
+        SessionProducer.refresh,
+        SessionProducer._poll,
+        SessionProducer._on_failure,
+        SessionProducer._fail,
+        SessionProducer._words,
+        SessionProducer._replace_producer,
+        SessionProducer._new_producer,
+        SessionProducer._restart,
+        SessionProducer._do_or_fail,
+        SessionProducer._pause_senders,
+        ThreadLock.take,
+    )
+}
+"""The code that polls the producer and replaces it."""
 REFUSED: Final = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
@@ -90,25 +115,38 @@ def kafka() -> Kafka:
     return Kafka()
 
 
-@pytest.fixture
-def sender(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
-    """Without a background thread, so the calling thread polls."""
+@pytest.fixture(autouse=True)
+def _calling_thread_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No background thread does."""
     monkeypatch.setattr(session_producer, "RETRY_S", 0.0)
+    monkeypatch.setattr(session_producer, "REFUSAL_PAUSE_S", 0.0)
     monkeypatch.setattr(session_producer, "in_background", lambda *_: SimpleNamespace(join=lambda: None))
-    here: Any = kafka
-    there: Any = Destinations()
-    follow: Any = None
-    made = Sender(here, SessionRenewal(Ids(), follow), there)
+
+
+@pytest.fixture
+def sender(kafka: Kafka) -> Iterator[Sender]:
+    made = sender_of(kafka)
     yield made
     made.close()
 
 
 @pytest.fixture
 def dialog(sender: Sender) -> SessionDialog:
+    return begun(sender)
+
+
+def sender_of(kafka: Kafka) -> Sender:
+    here: Any = kafka
+    there: Any = Destinations()
+    follow: Any = None
+    return Sender(here, SessionRenewal(Ids(), follow), there)
+
+
+def begun(sender: Sender) -> SessionDialog:
     """A dialog whose BEGIN is delivered."""
-    begun = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
+    dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
     sender.settle(WITHIN_S)
-    return begun
+    return dialog
 
 
 def flush_after_ctrl_c(sender: Sender) -> None:
@@ -153,3 +191,37 @@ def test_a_message_waits_for_a_producer_that_cannot_be_made_yet(
     sender.flush(WITHIN_S)
     assert kafka.delivered == [b"one"]
     assert "no thread is left" in caplog.text
+
+
+def test_ctrl_c_anywhere_in_a_flush_leaves_no_message_undelivered() -> None:
+    """At each place in turn, while the message fails, the producer is replaced and the message is handed over again."""
+    place, cut = 0, True
+    while cut:
+        kafka = Kafka()
+        sender = sender_of(kafka)
+        sender.send(begun(sender), "order", b"one")
+        cut = interrupted_at(place, TRACED, partial(sender.flush, WITHIN_S))
+        sender.flush(WITHIN_S)
+        assert set(kafka.delivered) == {b"one"}, place
+        sender.close()
+        place += 1
+    assert place > 50, "the whole of it was interrupted"
+
+
+@pytest.mark.parametrize("call", [Sender.flush, Sender.close], ids=["flush", "close"])
+def test_a_call_in_a_signal_handler_is_refused_while_its_thread_polls(
+    kafka: Kafka, sender: Sender, dialog: SessionDialog, call: Callable[[Sender], None]
+) -> None:
+    """It would wait for ever for the poll that the handler has interrupted."""
+    refused: list[InvalidState] = []
+
+    def handler() -> None:
+        with pytest.raises(InvalidState, match="let the handler raise an exception that ends it") as error:
+            call(sender)
+        refused.append(error.value)
+
+    kafka.at_report = handler
+    sender.send(dialog, "order", b"one")
+    sender.flush(WITHIN_S)
+    assert refused
+    assert kafka.delivered == [b"one"], "the sender is open"

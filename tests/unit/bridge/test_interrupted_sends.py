@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dis
-import sys
 import threading
 from collections.abc import Iterator
-from types import FrameType, SimpleNamespace
+from contextlib import suppress
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -21,10 +21,10 @@ from konverse.schemas.wire.envelope import HEADER, decode
 from konverse.schemas.wire.records import Kind, Timer
 from tests.kit import until
 from tests.kit.builders import begin_block, identifier
+from tests.kit.interrupts import interrupted_at
 from tests.unit.bridge.test_sending_close import Destinations, Ids, Producer
 
 WITHIN_S: Final = 30.0
-CALLS: Final = {"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}
 TRACED: Final = {Sender.send.__code__, SessionDialog.stage.__code__}
 
 
@@ -68,7 +68,8 @@ def sender(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
     follow: Any = None
     made = Sender(here, SessionRenewal(Ids(), follow), there)
     yield made
-    made.close()
+    with suppress(OutcomeUnknown):  # of a session that was interrupted
+        made.close()
 
 
 def opened(sender: Sender) -> SessionDialog:
@@ -83,45 +84,16 @@ def wait_until_free(sender: Sender, dialog: SessionDialog) -> None:
     until(lambda: dialog.open and sender._producer.free, WITHIN_S)
 
 
-def interrupted_at(place: int, sender: Sender, dialog: SessionDialog, body: bytes) -> bool:
-    """Send, with an interrupt after the call of this number in `send` and `stage`. False: they make fewer calls.
-
-    The interpreter handles signals where a function begins and after calls, not between any two bytecodes.
-    """
-    left, called = [place], [False]
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code not in TRACED:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if event == "opcode":
-            after_call, called[0] = called[0], dis.opname[frame.f_code.co_code[frame.f_lasti]] in CALLS
-            left[0] -= after_call
-            if left[0] < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        sender.send(dialog, "order", body)
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
-
-
 def test_a_send_that_was_interrupted_anywhere_loses_and_doubles_nothing(kafka: Kafka, sender: Sender) -> None:
     """Interrupted at each place in turn, with sends between; records that are resent keep their counters."""
     dialog = opened(sender)
     returned, place = [b"first"], 0
     while True:
         wait_until_free(sender, dialog)
-        interrupted = interrupted_at(place, sender, dialog, b"interrupted %d" % place)
+        body = b"interrupted %d" % place
+        interrupted = interrupted_at(place, TRACED, partial(sender.send, dialog, "order", body))
         if not interrupted:
-            returned.append(b"interrupted %d" % place)
+            returned.append(body)
             break
         body = b"sent %d" % place
         sender.send(dialog, "order", body)

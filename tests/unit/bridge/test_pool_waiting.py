@@ -15,6 +15,7 @@ from konverse.bridge.client.pool.lease import Lease
 from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.settings import PoolOptions
+from konverse.bridge.runtime.threads import ThreadLock
 from konverse.dialog.session.dialogs import DialogState
 from tests.kit.builders import address_of
 
@@ -150,7 +151,7 @@ def test_a_reader_that_was_closed_does_not_wait_for_its_handlers_a_second_time()
     reader: Any = Reader.__new__(Reader)
     reader._closed, reader._lost_told = True, 0
     reader._assignment = SimpleNamespace(lost=0)
-    reader._lock, reader._pumping = threading.RLock(), threading.Lock()
+    reader._lock, reader._pumping = threading.RLock(), ThreadLock("")
     waited: list[float] = []
     reader._crew = SimpleNamespace(wait=waited.append)
     reader.close()

@@ -1,8 +1,10 @@
-"""A call on a sender that is being closed does not wait for Kafka."""
+"""The close of a sender: other calls do not wait for it, and it does not hide that records were given up."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,14 @@ from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.dialogs import BeginOptions
-from konverse.schemas.errors import BrokerClosed, SessionTakenOver, TopicMismatch
+from konverse.schemas.errors import (
+    BrokerClosed,
+    KonverseError,
+    OutcomeExpired,
+    OutcomeUnknown,
+    SessionTakenOver,
+    TopicMismatch,
+)
 from tests.kit.builders import begin_block, identifier
 
 DEADLINE_S = 30.0
@@ -59,16 +68,31 @@ class Destinations:
         return True
 
 
+class Waiting(Producer):
+    """A Kafka that takes no record."""
+
+    records = 1
+
+    def __len__(self) -> int:
+        return self.records
+
+
+def sender_of(producer: Producer, destinations: Destinations | None = None) -> Sender:
+    kafka: Any = SimpleNamespace(
+        settings=SimpleNamespace(send_timeout_s=DEADLINE_S, database="shop"),
+        health="",
+        data_producer=lambda **_: producer,
+    )
+    follow: Any = None
+    there: Any = destinations or Destinations()
+    return Sender(kafka, SessionRenewal(Ids(), follow), there)
+
+
 def test_a_closing_sender_that_waits_for_its_last_records_blocks_no_other_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A reader reports ends to it under the reader's lock, so the whole reader would wait for Kafka."""
-    kafka: Any = SimpleNamespace(
-        settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Producer()
-    )
-    follow: Any = None
-    there: Any = Destinations()
-    sender = Sender(kafka, SessionRenewal(Ids(), follow), there)
+    sender = sender_of(Producer())
     dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
     sender.send(dialog, "order", b"one")
     asked, answered = threading.Event(), threading.Event()
@@ -105,12 +129,8 @@ def test_a_flush_beside_a_close_reports_a_lost_topic_all_the_same(monkeypatch: p
         def check(self, *_: Any) -> None:
             raise TopicMismatch("the topic was deleted and created again")
 
-    kafka: Any = SimpleNamespace(
-        settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Producer()
-    )
-    follow: Any = None
-    there: Any = Lost()
-    sender = Sender(kafka, SessionRenewal(Ids(), follow), there)
+    there = Lost()
+    sender = sender_of(Producer(), there)
     monkeypatch.setattr(there, "check", lambda *_: None)
     dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
     sender.send(dialog, "order", b"one")
@@ -134,17 +154,7 @@ def test_a_close_beside_a_takeover_reports_it_only_when_records_may_be_missing(
     monkeypatch: pytest.MonkeyPatch, *, waits: bool
 ) -> None:
     """Once Kafka has every record, the process that takes the session over knows which of them count."""
-
-    class Waiting(Producer):
-        def __len__(self) -> int:
-            return int(waits)
-
-    kafka: Any = SimpleNamespace(
-        settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Waiting()
-    )
-    follow: Any = None
-    there: Any = Destinations()
-    sender = Sender(kafka, SessionRenewal(Ids(), follow), there)
+    sender = sender_of(Waiting() if waits else Producer())
     sender.send(sender.begin(identifier("conversation"), begin_block(), BeginOptions()), "order", b"one")
 
     def taken_over(*_: Any) -> list[Any]:
@@ -160,3 +170,89 @@ def test_a_close_beside_a_takeover_reports_it_only_when_records_may_be_missing(
         sender.close()
     assert isinstance(sender.session.over, SessionTakenOver)
     assert sender._producer.closed
+
+
+def interrupt(sender: Sender) -> None:
+    def cut(_session: Any) -> list[Any]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sender.decide(cut)
+
+
+def expire(sender: Sender) -> None:
+    sender.session.over = OutcomeExpired("a destination has forgotten this session")
+
+
+@pytest.mark.parametrize(("end", "why"), [(interrupt, "was interrupted"), (expire, "has forgotten this session")])
+def test_a_session_that_has_ended_with_waiting_messages_says_at_its_close_that_they_are_given_up(
+    end: Callable[[Sender], None], why: str
+) -> None:
+    sender = sender_of(Waiting())
+    sender.send(sender.begin(identifier("conversation"), begin_block(), BeginOptions()), "order", b"one")
+    end(sender)
+    with pytest.raises(OutcomeUnknown, match=f"messages among them: 1 .*{why}.*given up") as error:
+        sender.close()
+    assert error.value.token
+    assert sender._producer.closed
+
+
+@pytest.mark.parametrize("end", [interrupt, expire])
+def test_a_session_that_has_ended_with_waiting_messages_says_at_the_end_of_the_program_that_they_are_given_up(
+    end: Callable[[Sender], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = sender_of(Waiting())
+    sender.send(sender.begin(identifier("conversation"), begin_block(), BeginOptions()), "order", b"one")
+    end(sender)
+    sender.at_exit(1.0)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the program ends: the broker was closed before Kafka had acknowledged" in caplog.text
+    with suppress(OutcomeUnknown):
+        sender.close()
+
+
+@pytest.mark.parametrize(
+    "over", [OutcomeUnknown("a call was interrupted"), OutcomeExpired("forgotten"), SessionTakenOver("taken over")]
+)
+def test_a_session_that_has_ended_without_waiting_records_is_closed_without_a_word(
+    over: KonverseError, caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = sender_of(Producer())
+    dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
+    sender.send(dialog, "order", b"one")
+    sender.settle(DEADLINE_S)
+    sender.session.over = over
+    sender.at_exit(1.0)
+    sender.close()
+    assert not caplog.records
+
+
+def test_a_flush_that_has_reached_its_end_does_not_care_for_what_another_thread_sends_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Waiting()
+    kafka.records = 0
+    sender = sender_of(kafka)
+    dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
+    sender.send(dialog, "order", b"one")
+    sender.flush(DEADLINE_S)
+    serve_until, sent = sender._producer.serve_until, threading.Event()
+
+    def send() -> None:
+        sender.send(dialog, "order", b"two")
+        sent.set()
+
+    def then_send(*arguments: Any) -> bool:
+        reached = serve_until(*arguments)
+        kafka.records = 1
+        other = threading.Thread(target=send, daemon=True)
+        other.start()
+        other.join(DEADLINE_S)
+        return reached
+
+    monkeypatch.setattr(sender._producer, "serve_until", then_send)
+    sender.flush(DEADLINE_S)
+    assert sent.is_set()
+    monkeypatch.undo()
+    kafka.records = 0
+    sender.close()

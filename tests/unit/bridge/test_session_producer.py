@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,7 +72,8 @@ def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() ->
     producer, renewing = started(SimpleNamespace(data_producer=lambda **_: Producer()))
     lanes: Any = renewing.session.lanes
     message = SimpleNamespace(topic=lambda: "topic", partition=lambda: 0)
-    with producer._serving:  # so that the background thread does not begin again
+    with (turn := threading.Lock()):  # so that the background thread does not begin again
+        producer._serving.take(turn)
         lanes |= {"first": Lane(lanes), "failing": lane("topic", 0)}
         producer._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
         assert "topic/0" in str(producer._failure)

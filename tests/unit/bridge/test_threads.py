@@ -14,6 +14,8 @@ from konverse.bridge.client.transmission import Transmission
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import ThreadLock, in_background
 from konverse.schemas.errors import InvalidState, KafkaUnavailable, PartitionHalted
+from tests.kit import until
+from tests.kit.interrupts import interrupted_at
 
 DEADLINE_S = 30.0
 
@@ -67,12 +69,64 @@ def test_a_transmission_thread_that_fails_for_good_releases_its_partitions_and_l
 
 def test_a_signal_handler_of_the_thread_that_holds_a_lock_is_refused_and_another_thread_waits() -> None:
     lock = ThreadLock("call stop()")
-    with lock:
+    taken: list[str] = []
+
+    def take() -> None:
+        with (turn := threading.Lock()):
+            lock.take(turn)
+            taken.append("by another thread")
+
+    with (turn := threading.Lock()):
+        lock.take(turn)
+        with pytest.raises(InvalidState, match=r"call stop\(\)"), (nested := threading.Lock()):
+            lock.take(nested)
+        with (nested := threading.Lock()):
+            assert not lock.take(nested, blocking=False)
         with pytest.raises(InvalidState, match=r"call stop\(\)"):
-            lock.acquire()
-        assert not lock.acquire(blocking=False)
-        taken: list[bool] = []
-        other = threading.Thread(target=lambda: taken.append(lock.acquire()))
+            lock.check_thread()
+        other = threading.Thread(target=take, daemon=True)
         other.start()
+        until(lambda: len(lock._turns) == 2, DEADLINE_S)
+        taken.append("by this thread")
     other.join(DEADLINE_S)
-    assert taken == [True]
+    assert taken == ["by this thread", "by another thread"]
+    lock.check_thread()
+
+
+def test_a_thread_that_waits_for_a_lock_is_not_passed_by_one_that_would_not_wait() -> None:
+    """Else a thread that takes it again and again could keep the waiting one from its turn for ever."""
+    lock = ThreadLock("")
+    has_it = threading.Event()
+
+    def take() -> None:
+        with (turn := threading.Lock()):
+            lock.take(turn)
+            has_it.wait(DEADLINE_S)
+
+    with (first := threading.Lock()):
+        lock.take(first)
+        other = threading.Thread(target=take, daemon=True)
+        other.start()
+        until(lambda: len(lock._turns) == 2, DEADLINE_S)
+    with (second := threading.Lock()):
+        assert not lock.take(second, blocking=False)
+    has_it.set()
+    other.join(DEADLINE_S)
+    with (third := threading.Lock()):
+        assert lock.take(third, blocking=False)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_lock_that_was_interrupted_anywhere_is_free_again(*, blocking: bool) -> None:
+    lock = ThreadLock("")
+    place = 0
+
+    def take() -> None:
+        with (turn := threading.Lock()):
+            lock.take(turn, blocking=blocking)
+
+    while interrupted_at(place, {take.__code__, ThreadLock.take.__code__, ThreadLock.check_thread.__code__}, take):
+        place += 1
+        with (turn := threading.Lock()):
+            assert lock.take(turn, blocking=False), place
+    assert place > 3, "the whole of it was interrupted"
