@@ -66,7 +66,8 @@ def test_clients_that_have_lost_all_brokers_are_noticed_and_the_admin_client_is_
         until(lambda: unlisted() and all([*map(has_no_broker, clients)]), "all have asked while the broker was fenced")
         del kafka._common[strategy]  # a new client is as others are
         assert kafka.is_deserted(producer)
-        assert kafka.is_deserted(consumer)
+        assert kafka.is_deserted(consumer, "orders")
         until(described, "Kafka answers")
         assert kafka.admin is not first
         assert not kafka.is_deserted(kafka.data_producer(linger_ms=0))
+        assert not kafka.is_deserted(kafka.data_producer(linger_ms=0), "orders")

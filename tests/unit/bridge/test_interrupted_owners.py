@@ -14,6 +14,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import Producer
 
 from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.owner import driver, effects, journal, snapshots
@@ -129,6 +130,11 @@ def driven(kafka: Any) -> Any:
     return made
 
 
+def appender() -> Any:
+    """The attributes of an owner that appending reads."""
+    return SimpleNamespace(staging=SimpleNamespace(overtaken=[]), identity=SimpleNamespace(partition=0))
+
+
 def interrupted_at(place: int, work: Callable[[], object]) -> bool:
     """Interrupt `work` after the call of this number in the driver's modules. False: it makes fewer calls.
 
@@ -229,13 +235,30 @@ def test_an_append_has_an_unknown_outcome_when_no_report_comes_in_time(
     assert [effect.reason for _, _, effect in one.stopped()] == ["the outcome of an append to the journal is unknown"]
 
 
+def test_a_client_of_kafka_drops_an_interrupted_report_and_runs_empty() -> None:
+    """The rule rests on this. The client here has no broker: a purge makes it report."""
+    words = iter([KeyboardInterrupt()])
+
+    def interrupted(*_: object) -> str:
+        raise next(words)
+
+    client = Producer({"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 60_000, "log_level": 0})
+    kafka: Any = SimpleNamespace(
+        journal_producer=lambda: client, words=interrupted, settings=SimpleNamespace(append_timeout_s=60.0)
+    )
+    appending, owner = JournalAppender(kafka, "journal"), appender()
+    appending.append(owner, Append([b"record"]))
+    assert (list(appending.poll(0)), len(client)) == ([], 1)
+    client.purge()
+    with pytest.raises(KeyboardInterrupt):
+        appending.poll(60.0)
+    assert (list(appending.poll(0)), len(client)) == ([(owner, Appended(None))], 0)
+
+
 def test_an_append_that_was_interrupted_between_its_records_has_an_unknown_outcome(
     kafka: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    appending = JournalAppender(kafka, "journal")
-    owner: Any = SimpleNamespace(
-        staging=SimpleNamespace(overtaken=[]), identity=SimpleNamespace(partition=0), counters=SimpleNamespace()
-    )
+    appending, owner = JournalAppender(kafka, "journal"), appender()
     produce, records = Client.produce, list[bytes]()
 
     def cut(client: Client, topic: str, record: bytes, *rest: Any) -> None:
