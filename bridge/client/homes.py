@@ -16,7 +16,7 @@ from typing import Any, Final
 from konverse.bridge.owner.follower import Follower
 from konverse.bridge.runtime.threads import in_background
 from konverse.dialog.state.partition import Partition
-from konverse.schemas.errors import BrokerClosed
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 
 REST_S: Final = 30.0
@@ -58,7 +58,8 @@ class Homes:
     def ask(self, address: Address, question: Question) -> Future[Any]:
         """Ask a home: the reading thread reads its journal to the present end, then calls `question` with its state.
 
-        Raises BrokerClosed. The future raises the errors of `follow`, of `Follower.catch_up` and of `question`.
+        Raises BrokerClosed, and KafkaUnavailable when no thread can be started. The future raises the errors of
+        `follow`, of `Follower.catch_up` and of `question`.
         """
         answer: Future[Any] = Future()
         with self._lock:
@@ -67,10 +68,21 @@ class Homes:
             home = self._homes.setdefault(address, _Home())
             home.used_at = time.monotonic()
             home.questions.append((question, answer))
-            is_read, home.read = home.read, True
-        if not is_read:
-            in_background("konverse-home", partial(self._read, address, home))
+            if not home.read:
+                self._start_reading(address, home)
         return answer
+
+    def _start_reading(self, address: Address, home: _Home) -> None:
+        """Called with the lock, so the questions of other callers wait only for a thread that runs."""
+        home.read = True
+        try:
+            in_background("konverse-home", partial(self._read, address, home))
+        except RuntimeError as error:
+            home.read, home.questions = False, []
+            raise KafkaUnavailable(
+                f"{address.topic}/{address.partition}, the home of a dialog, cannot be read, because this process "
+                f"cannot start a thread ({error}). End some of its threads, or raise the limit (`ulimit -u`)"
+            ) from None
 
     def _read(self, address: Address, home: _Home) -> None:
         while questions := self._taken(home):

@@ -250,8 +250,9 @@ class Sender:
                 )
         elif arrived():
             last = dialog.sent + len(dialog.held) - 1
-            what = f"message {last} of {UUID(bytes=dialog.conversation)}"
-            self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
+            what = f"{f'message {last}' if last >= 0 else 'the BEGIN'} of {UUID(bytes=dialog.conversation)}"
+            acknowledged = self.session.acknowledged(dialog)
+            self._wait_until(lambda: dialog.home.counts(dialog.begun_at) and acknowledged(), what, timeout_s, dialog)
         if not arrived():
             self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
         # after the acknowledgements: topics that are still the queues' were so when they took the records
@@ -408,7 +409,6 @@ class Sender:
             raise self._given_up() from None
         finally:
             self._producer.stop()
-            self._renewal.close()
         if self._gives_up:
             raise self._given_up()
         if not answered:

@@ -70,6 +70,8 @@ While it is tried, the producer does not run empty, so no record of any destinat
 """
 REFUSAL_PAUSE_MAX_S: Final = 30.0
 """Longest such pause."""
+STOP_S: Final = 1.0
+"""`stop` waits this long for the background thread, which may be reading a destination's answer."""
 DESERTED_AFTER_S: Final = 10.0
 """A client from which Kafka has accepted nothing for this long is asked whether it still has a broker."""
 
@@ -171,16 +173,20 @@ class SessionProducer:
         return self._client is mark.client and len(self._client) < mark.records
 
     def stop(self) -> None:
-        """End the background thread and discard the Kafka client; records that it still has are given up."""
+        """End the background thread and discard the Kafka client; records that it still has are given up.
+
+        A thread that reads a destination's answer ends by itself afterwards.
+        """
         with self.lock:
             self._closed = True
             self.refresh()
             self.changed.notify_all()
-        self._thread.join()
-        discard(self._client)
-        self._client = NoProducer()
-        self._stuck = Mark(self._client, 0)
-        self.produce = self._client.produce
+        self._thread.join(STOP_S)
+        with self.lock:
+            discard(self._client)
+            self._client = NoProducer()
+            self._stuck = Mark(self._client, 0)
+            self.produce = self._client.produce
 
     def after_fork(self) -> None:
         """Be closed in a forked child: the thread and the client belong to the parent."""
@@ -312,7 +318,7 @@ class SessionProducer:
                     "too old to be accepted"
                 )
             if self._failure:
-                if not self._renewal.wanting:
+                if not (self._renewal.wanting or self._closed):
                     self._replace_producer()
             elif self._behind and len(self._client) < CATCH_UP_BELOW:
                 with self.lock:
@@ -340,7 +346,14 @@ class SessionProducer:
             raise
 
     def _run(self) -> None:
-        """Body of the background thread: poll the producer unless busy senders poll it themselves."""
+        """Body of the background thread."""
+        try:
+            self._work()
+        finally:
+            self._renewal.close()
+
+    def _work(self) -> None:
+        """Poll the producer unless busy senders poll it themselves."""
         seen = 0
         while not self._closed:
             before, seen = seen, sum(lane.next for lane in list(self._session.lanes.values()))
@@ -432,7 +445,8 @@ class SessionProducer:
         log.warning("records of %s were not delivered (%s); sending them again", self._title, self._failure)
         with self.lock:
             discard(self._client)
-            self.changed.wait_for(lambda: self._closed, RETRY_S)
+            if self.changed.wait_for(lambda: self._closed, RETRY_S):
+                return
             try:
                 self._client = self._new_producer()
             except EXPECTED_ERRORS as error:  # the callers wait on, as if Kafka were away
@@ -490,6 +504,8 @@ class SessionProducer:
         """
         for wanted, said in self._renewal.answers():
             with self.lock:
+                if self._closed:
+                    return
                 if said is Unheard.ANOTHER or self._renewal.age:
                     self._renewal.give_up()
                     return

@@ -322,12 +322,25 @@ class Kafka:
         return self.consumer(**{"group.id": group, "group.protocol": protocol, **share})
 
 
+_REFUSED_PROPERTIES: Final = {KafkaError._INVALID_ARG, KafkaError._CONFLICT}  # noqa: SLF001  # librdkafka's own codes
+
+
 def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
-    """Create a client. Raises InvalidSettings when librdkafka refuses the user's properties."""
+    """Create a client.
+
+    Raises InvalidSettings when librdkafka refuses the user's properties, KafkaUnavailable when this process has no
+    thread, file or memory for the client.
+    """
     try:
         return kind(properties)
     except KafkaException as error:
-        raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {error.args[0].str()}") from None
+        cause = error.args[0]
+        if cause.code() in _REFUSED_PROPERTIES:
+            raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {cause.str()}") from None
+        raise KafkaUnavailable(
+            f"no Kafka client can be made: {cause.str()}. Free threads, files or memory of this process, or raise its "
+            "limits (`ulimit`, or those of the container)"
+        ) from None
 
 
 class DesertionWatch:

@@ -120,7 +120,7 @@ def _calling_thread_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """No background thread does."""
     monkeypatch.setattr(session_producer, "RETRY_S", 0.0)
     monkeypatch.setattr(session_producer, "REFUSAL_PAUSE_S", 0.0)
-    monkeypatch.setattr(session_producer, "in_background", lambda *_: SimpleNamespace(join=lambda: None))
+    monkeypatch.setattr(session_producer, "in_background", lambda *_: SimpleNamespace(join=lambda _timeout_s: None))
 
 
 @pytest.fixture

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from konverse.bridge.client import homes as homes_module
 from konverse.bridge.client import mailboxes as module
 from konverse.bridge.client.homes import Homes
 from konverse.bridge.client.mailboxes import Mailboxes
 from konverse.bridge.reader.readers import Readers
+from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from tests.kit.builders import address_of
@@ -153,3 +155,17 @@ def test_a_question_that_fails_is_answered_by_its_failure_and_the_home_is_asked_
     with pytest.raises(KafkaUnavailable, match="no"):
         mailboxes.ask(FAST, fails, keep_up=True)
     assert mailboxes.ask(FAST, lambda state: state, keep_up=True) == FAST
+
+
+def test_a_home_whose_reading_thread_could_not_be_started_is_read_at_the_next_question(
+    kafka: Kafka, mailboxes: Mailboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(homes_module, "in_background", refuse)
+    with pytest.raises(KafkaUnavailable, match=r"fast/0.*can't start new thread.*ulimit"):
+        mailboxes.ask(FAST, lambda state: state, keep_up=True)
+    monkeypatch.setattr(homes_module, "in_background", in_background)
+    assert mailboxes.ask(FAST, lambda state: state, keep_up=True) == FAST
+    assert kafka.reads == [FAST]

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from konverse.bridge.client import session_producer
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.runtime.clock import now_ms
@@ -256,3 +258,41 @@ def test_a_flush_that_has_reached_its_end_does_not_care_for_what_another_thread_
     monkeypatch.undo()
     kafka.records = 0
     sender.close()
+
+
+def test_a_flush_of_a_dialog_without_messages_waits_for_its_begin() -> None:
+    kafka = Waiting()
+    sender = sender_of(kafka)
+    dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
+    with pytest.raises(OutcomeUnknown, match=f"the BEGIN of {UUID(bytes=dialog.conversation)}"):
+        sender.flush(0.2, dialog)
+    kafka.records = 0
+    sender.flush(DEADLINE_S, dialog)
+    sender.close()
+
+
+def test_a_close_does_not_wait_until_a_destination_has_answered_about_a_former_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that reads the answer ends by itself, and closes what it reads with."""
+    asked, answered, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def answers(_renewal: SessionRenewal) -> list[Any]:
+        asked.set()
+        assert answered.wait(DEADLINE_S)
+        return []
+
+    monkeypatch.setattr(session_producer, "STOP_S", 0.0)
+    monkeypatch.setattr(SessionRenewal, "due", True)
+    monkeypatch.setattr(SessionRenewal, "answers", answers)
+    monkeypatch.setattr(SessionRenewal, "close", lambda _renewal: closed.set())
+    sender = sender_of(Producer())
+    assert asked.wait(DEADLINE_S)
+    closing = threading.Thread(target=sender.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    waits = closing.is_alive()
+    assert not closed.is_set(), "the other thread reads"
+    answered.set()
+    assert not waits
+    assert closed.wait(DEADLINE_S)
