@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -15,6 +16,9 @@ log: Final = logging.getLogger("konverse.background")
 
 AGAIN_S: Final = 1.0
 """Pause of a background thread after an error that may pass by itself."""
+
+TURN_POLL_S: Final = 0.001
+"""Interval at which a thread that waits for its turn looks whether the turns before it are over."""
 
 EXPECTED_ERRORS: Final = (KafkaException, KonverseError)
 """Errors that every background thread has to expect. `is_transient` tells which of them are worth a retry."""
@@ -65,8 +69,8 @@ class ThreadLock:
             self.check_thread()
             self._turns = [*turns, (turn, threading.get_ident())]
         for other, _ in turns:
-            with other:  # waits until that turn is over
-                pass
+            while other.locked():  # to acquire it would make a turn that is over look like one that is not
+                time.sleep(TURN_POLL_S)
         return True
 
     def check_thread(self) -> None:

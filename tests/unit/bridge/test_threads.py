@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -114,6 +115,25 @@ def test_a_thread_that_waits_for_a_lock_is_not_passed_by_one_that_would_not_wait
     other.join(DEADLINE_S)
     with (third := threading.Lock()):
         assert lock.take(third, blocking=False)
+
+
+def test_threads_that_take_a_lock_again_and_again_have_their_turns_one_after_the_other() -> None:
+    lock = ThreadLock("")
+    inside, most = [0], [0]
+
+    def take() -> None:
+        for _ in range(100):
+            with (turn := threading.Lock()):
+                lock.take(turn)
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                threading.Event().wait(0.0001)  # so that another thread waits
+                inside[0] -= 1
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(take) for _ in range(3)]:
+            done.result(DEADLINE_S)
+    assert most == [1]
 
 
 @pytest.mark.parametrize("blocking", [True, False])
