@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from logging import Handler, LogRecord, getLogger
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -26,6 +27,7 @@ from konverse.bridge.reader.reader import Reader
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic, journal_topic, snapshot_topic, transmission_topic
+from konverse.schemas.wire.envelope import HEADER, decode
 from tests.kit.oracle import read_raw, snapshots_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -57,6 +59,29 @@ def table(heading: str = "The queue that is sent to and read") -> dict[tuple[str
     return {(row[0], column): cell for row in rows for column, cell in zip(heads[1:], row[1:], strict=True)}
 
 
+class LogLines(Handler):
+    """Collects the lines of a logger."""
+
+    def __init__(self, logger: str, exits: ExitStack) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        getLogger(logger).addHandler(self)
+        exits.callback(getLogger(logger).removeHandler, self)
+
+    def emit(self, record: LogRecord) -> None:
+        """Keep a line."""
+        self.lines.append(record.getMessage())
+
+
+class Logged(NamedTuple):
+    """A record of a message in its data log. A message that a pool sends again has several."""
+
+    topic: str
+    offset: int
+    conversation: UUID
+    body: bytes
+
+
 @dataclass
 class Scene:
     """Two queues of a database, one with a reader, and senders to the other."""
@@ -73,8 +98,14 @@ class Scene:
     named: Pool
     reader: Reader
     running: threading.Thread
+    said: LogLines
+    """Warnings and errors that konverse has logged."""
     acknowledged: dict[bytes, UUID | None] = field(default_factory=dict)
-    """Body reported to a sender as being in the log → its conversation."""
+    """Body reported to a sender as being in the log → its conversation; None for a pool and a transaction."""
+    before: frozenset[bytes] = frozenset()
+    """Bodies of them that were sent before the change."""
+    logged: set[Logged] = field(default_factory=set)
+    """All records, also those that were deleted since."""
     read: list[bytes] = field(default_factory=list)
     """Bodies received by the running reader."""
     ended: list[BaseException] = field(default_factory=list)
@@ -82,12 +113,27 @@ class Scene:
     received: list[bytes] = field(default_factory=list)
     """Bodies received by the next reader."""
     failed: set[UUID] = field(default_factory=set)
-    """Conversations whose initiator got an Error."""
+    """Conversations of which a side got an Error."""
 
     @property
     def topics(self) -> list[str]:
         """The data topics that are changed."""
         return [queue_of(self.broker, name).topic for name in ("Orders", "Read")]
+
+    def send(self, dialog: Dialog, body: bytes) -> None:
+        """Send a message, wait until Kafka has it, and note that."""
+        dialog.send(ORDER, body)
+        dialog.flush()
+        self.acknowledged[body] = dialog.id
+
+    def note_records(self) -> None:
+        """Note the records that are in the data logs now."""
+        for topic in self.topics:
+            for record in read_raw(self.servers.bootstrap, topic, 0):
+                header = dict(record.headers).get(HEADER)
+                if header is not None:
+                    conversation = UUID(bytes=decode(header).conversation)
+                    self.logged.add(Logged(topic, record.offset, conversation, record.value))
 
     def another(self, **options: Any) -> AbstractContextManager[Broker]:
         """A broker in a later process."""
@@ -279,10 +325,8 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
     broker.admin.create_service(POOL_SERVICE, queue="Pools", contracts=[ORDERING])
     pool = broker.pool(POOL_SERVICE, ORDER_SERVICE, ORDERING, end_of_stream=NOTE)
     named = broker.pool(POOL_SERVICE, ORDER_SERVICE, ORDERING, end_of_stream=NOTE, name="named")
-    for dialog in (living, waiting, there):
-        dialog.send(ORDER, b"before")
-    for one in (pool, named):
-        one.send(ORDER, b"before", key="a key")
+    for one, body in ((pool, b"before, in a pool"), (named, b"before, in a named pool")):
+        one.send(ORDER, body, key="a key")
     broker.flush()
     scene = Scene(
         servers,
@@ -296,14 +340,21 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
         named,
         broker.reader("Read"),
         threading.Thread(),
+        LogLines("konverse", exits),
+        {b"before, in a pool": None, b"before, in a named pool": None},
     )
+    for dialog, body in ((living, b"before"), (waiting, b"before, waiting"), (there, b"before, there")):
+        scene.send(dialog, body)
     scene.running = threading.Thread(target=_run, args=(scene,))
     scene.running.start()
     exits.callback(_stop, scene)
     until(lambda: scene.read, "the reader that runs has received something")
     decided = journal_topic(queue_of(broker, "Read").topic)
     until(lambda: len(read_raw(servers.bootstrap, decided, 0)) > 1, "and has committed that")
+    scene.note_records()
     _SITUATIONS[before](scene)
+    scene.note_records()
+    scene.before = frozenset(scene.acknowledged)
     return scene
 
 
@@ -344,8 +395,7 @@ def _park(scene: Scene) -> None:
             with transaction:
                 assert scene.waiting.id not in [message.dialog.id for message in transaction]
     scene.reader.operations.suspend(scene.there.id)
-    scene.there.send(ORDER, b"parked")
-    scene.there.flush()
+    scene.send(scene.there, b"parked")
     until(lambda: [parked(scene, queue) for queue in ("Orders", "Read")] == [[1], [1]], "a message is parked in each")
 
 
@@ -360,8 +410,7 @@ def _save(scene: Scene, done: Callable[[str], object] | None = None) -> None:
     def saved(name: str, dialog: Dialog, further: Callable[[], None]) -> bool:
         if done(name) if done is not None else snapshots_of(scene.servers.bootstrap, queue_of(scene.broker, name)):
             return True
-        dialog.send(ORDER, b"more")
-        dialog.flush()
+        scene.send(dialog, b"more %d" % len(scene.acknowledged))
         further()
         return False
 

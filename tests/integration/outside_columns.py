@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
+
+import pytest
 
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.pool.pool import Pool
@@ -21,9 +24,12 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.integration.outside import PARKED, READ_SERVICE, Row, Scene, parked
-from tests.kit.oracle import verify
+from tests.kit.oracle import read_raw, verify
 from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, queue_of, until
 
+LOST_CODE: Final = -9719
+LOST_LINE: Final = re.compile(r"LOST: the records (\d+) to (\d+) of")
+LOST_FINDING: Final = re.compile(r"the records (\d+) to (\d+) were deleted")
 QUIET_S: Final = 2.0
 SEEN_S: Final = 2.0
 """A running reader notices a change within this time."""
@@ -90,8 +96,7 @@ def _told(scene: Scene, body: bytes, call: Callable[[bytes], Dialog | None], top
 
 def living_sender(scene: Scene) -> str:
     def call(body: bytes) -> Dialog:
-        scene.living.send(ORDER, body)
-        scene.living.flush()
+        scene.send(scene.living, body)
         return scene.living
 
     return _told(scene, b"of a living sender", call)
@@ -175,60 +180,102 @@ def next_reader(scene: Scene) -> str:
             for transaction in reader:
                 with transaction:
                     scene.received += [message.body for message in transaction if message.type == ORDER]
+                    scene.failed |= {message.dialog.id for message in transaction if message.type == ERROR}
     except KonverseError as error:
         return word_for(error, scene.topics)
     with scene.broker.reader("Shop", timeout=QUIET_S) as reader:
         for transaction in reader:
             with transaction:
                 for message in transaction:
-                    if message.type in (ERROR, END_DIALOG):
+                    if message.type == ERROR:
                         scene.failed.add(message.dialog.id)
+                    if message.type in (ERROR, END_DIALOG):
                         transaction.end(message.dialog)
     return "goes on"
 
 
 def said_truly(scene: Scene, row: Row) -> None:
-    """Check that every message reported as being in the log is received, bounces, or its dialog has failed.
+    """Check the page's promise for each message that a sender was told is in Kafka, sent before the change or after it.
 
     Where a reader has stopped, an administrator first follows its error.
     """
+    _mend(scene, row)
+    word = next_reader(scene)
+    if word == "halts":
+        try:
+            scene.broker.operations.accept_loss("Orders", 0)
+        except PartitionHalted as halted:
+            _is_kept_until_dropped(scene, str(halted))
+            return
+        word = next_reader(scene)
+    if word != "goes on":
+        assert scene.acknowledged.keys() == scene.before, "no sender of a topic that is gone reports success"
+        return
+    scene.note_records()
+    until(lambda: _silent(scene) <= _lost(scene), "what is not received came back, failed, or is named as lost")
+    for dialog in (scene.living, scene.waiting):
+        with suppress(KonverseError):
+            scene.send(dialog, b"further, " + dialog.id.bytes)
+    own = {body for body, conversation in scene.acknowledged.items() if conversation is not None}
+    until(lambda: not _silent(scene) & own, "a sender that sends on learns of what was deleted")
+
+
+def _mend(scene: Scene, row: Row) -> None:
     if row.mend is not None:
         row.mend(scene)
     if not scene.ended:
         until(lambda: _settled(scene) == "goes on", "the running reader has committed what it received")
     if row.before == PARKED:  # the running reader has saved its own
-        assert parked(scene, "Read") == [1]
+        until(lambda: _parks(scene), "the running reader has saved the message that is parked")
         scene.broker.operations.resume(scene.there.id, queue="Read")
         until(lambda: b"parked" in scene.read, "the message that was parked is received")
-    for dialog in (scene.living, scene.waiting):  # a sender learns of the rest when it sends on
-        with suppress(KonverseError):
-            dialog.send(ORDER, b"further")
-            dialog.flush()
-    word = next_reader(scene)
-    if word == "halts":
-        try:
-            scene.broker.operations.accept_loss("Orders", 0)
-        except PartitionHalted:
-            return  # not even that is left: acknowledged messages wait until the queue is dropped
-        word = next_reader(scene)
-    assert (word == "goes on") or not scene.acknowledged
-    silent = {one for one in scene.acknowledged if one not in scene.received and not _failed(scene, one)}
-    if word == "goes on":
-        until(lambda: silent <= _came_back(scene), f"{silent} was acknowledged: received, returned, or an Error")
 
 
-def _failed(scene: Scene, body: bytes) -> bool:
-    return scene.acknowledged[body] in scene.failed
+def _parks(scene: Scene) -> bool:
+    try:
+        return parked(scene, "Read") == [1]
+    except PartitionHalted:
+        return False
 
 
-def _came_back(scene: Scene) -> set[bytes]:
+def _is_kept_until_dropped(scene: Scene, said: str) -> None:
+    """Not even the loss can be accepted: what was flushed is in Kafka, and each reading reports the rest."""
+    assert "drop the queue with force=True, create it again" in said
+    assert verifies(scene) == "refutes"
+    assert why(scene) == "halts"
+    bodies = {record.value for record in read_raw(scene.servers.bootstrap, queue_of(scene.broker, "Orders").topic, 0)}
+    assert scene.acknowledged.keys() - scene.before <= bodies
+
+
+def _silent(scene: Scene) -> set[bytes]:
+    """Bodies of acknowledged messages that are not received and have not come back, and of which no side has an Error.
+
+    A pool takes the Errors of its conversations itself, and logs each with its code.
+    """
     next_reader(scene)  # a pool resends bounced messages
-    returned = {bounced.body for bounced in scene.living.bounced()}
-    undelivered = {
-        one.body for pool in (scene.pool, scene.named) for group in pool.undelivered() for one in group.messages
-    }
-    failed = {body for body in scene.acknowledged if _failed(scene, body)}
-    return returned | undelivered | failed | {*scene.received}
+    found = {*scene.received, *scene.read}
+    found |= {bounced.body for dialog in (scene.living, scene.waiting) for bounced in dialog.bounced()}
+    logged = "".join(line for line in scene.said.lines if f"Code:{LOST_CODE} " in line)
+    last = {one.body: one.conversation for one in sorted(scene.logged)}
+    failed = {body for body, one in last.items() if one in scene.failed or str(one) in logged}
+    return scene.acknowledged.keys() - found - failed
+
+
+def _lost(scene: Scene) -> set[bytes]:
+    """Bodies of conversations of which all records are in a LOST of the reader's log, and in one that verify lists."""
+    topic = queue_of(scene.broker, "Orders").topic
+    lines = [line for line in scene.said.lines if f" of {topic}/0 were deleted" in line]
+    findings = verify(scene.servers.bootstrap, [queue_of(scene.broker, "Orders"), queue_of(scene.broker, "Shop")])
+    texts = [finding.text for finding in findings if finding.rule == "lost"]
+    lost = _offsets(LOST_LINE, lines) & _offsets(LOST_FINDING, texts)
+    here = [one for one in scene.logged if one.topic == topic]
+    partial = {one.conversation for one in here if one.offset not in lost}
+    return {one.body for one in here if one.conversation not in partial}
+
+
+def _offsets(pattern: re.Pattern[str], texts: Sequence[str]) -> set[int]:
+    found = (match for text in texts for match in pattern.finditer(text))
+    return {offset for match in found for offset in range(int(match[1]), int(match[2]) + 1)}
 
 
 def drop_and_create(scene: Scene) -> str:
@@ -237,6 +284,8 @@ def drop_and_create(scene: Scene) -> str:
     scene.broker.admin.drop_queue("Orders", force=True)
     scene.broker.admin.create_queue("Orders")
     scene.broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    with pytest.raises((TopicMismatch, ConversationEnded)):
+        scene.send(scene.waiting, b"to the former queue")
     with scene.another() as another:
         dialog = another.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
         dialog.send(ORDER, b"to the next queue")

@@ -217,9 +217,9 @@ def way_on(scene: Scene, row: Row) -> str:
         for transaction in reader:
             with transaction:
                 scene.received += [message.body for message in transaction]
-            if wanted <= {*scene.received}:
+            if wanted <= {*scene.received, *scene.read}:
                 return "goes on"
-    raise AssertionError(f"{wanted - {*scene.received}} is not received")
+    raise AssertionError(f"{wanted - {*scene.received, *scene.read}} is not received")
 
 
 PROBES: Final[dict[str, Callable[[Scene], str]]] = {

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import pty
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,11 +20,11 @@ from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import InvalidState, PartitionHalted
-from konverse.schemas.identifiers import snapshot_topic
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.integration.test_topics_changed import reading
 from tests.kit.commands import run
-from tests.kit.oracle import snapshots_of
+from tests.kit.oracle import read_raw, snapshots_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -277,6 +282,51 @@ def test_a_running_reader_writes_its_snapshot_again_when_it_was_deleted(
             until(lambda: _newest(reader) > written, "another one is written")
             assert any("the last snapshot of" in record.getMessage() for record in caplog.records)
         assert [message.body for message in receive(broker, "Orders", 3)] == [b"0", b"1", b"2"]
+
+
+def answered(answer: bytes, *arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose question is answered on a terminal."""
+    terminal, side = pty.openpty()
+    process = subprocess.Popen(
+        [Path(sys.executable).parent / "konverse", *arguments],
+        stdin=side,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    os.close(side)
+    os.write(terminal, answer)
+    _, said = process.communicate(timeout=2 * DEADLINE_S)
+    os.close(terminal)
+    return process.returncode, said.decode()
+
+
+def test_a_loss_that_the_operator_refuses_is_not_given_up(servers: Servers, database: str) -> None:
+    """The command asks. After a no nothing is written: the partition is halted as before, and no side has an Error."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"0")
+        broker.flush()
+        ingested(broker, 1)
+        cut(broker, -1)
+        queue = queue_of(broker, "Orders")
+        written = read_raw(servers.bootstrap, journal_topic(queue.topic), 0)
+        where = ("--kafka", f"kafka://{servers.bootstrap}", "--database", database)
+        for answer in (b"n\n", b"\n", b"\x04"):
+            code, said = answered(answer, "accept-loss", "Orders", "0", *where)
+            assert code == 0, said
+            assert "Give all of this up?" in said
+            assert "nothing was given up" in said
+        assert read_raw(servers.bootstrap, journal_topic(queue.topic), 0) == written
+        assert broker.operations.lost("Orders", 0) is not None
+        with pytest.raises(PartitionHalted):
+            drain(broker, "Orders")
+        assert drain(broker, "Shop") == []
+
+        code, said = answered(b"y\n", "accept-loss", "Orders", "0", *where)
+        assert code == 0, said
+        assert broker.operations.lost("Orders", 0) is None
+        (told,) = receive(broker, "Shop", 1)
+        assert read_error(told.body)[0] == -9719
 
 
 def test_a_suspended_conversation_whose_messages_were_deleted_is_given_up_too(servers: Servers, database: str) -> None:

@@ -13,8 +13,8 @@ import pytest
 from konverse.bridge.catalog.catalog import FRESH_EVERY_S
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic
-from tests.integration.outside import Scene, begin_scene, forget, table
-from tests.integration.outside_catalog import HARMS, HEADING, PROBES, Said, listen, way_on
+from tests.integration.outside import LogLines, Scene, begin_scene, forget, table
+from tests.integration.outside_catalog import HARMS, HEADING, PROBES, way_on
 from tests.kit.servers import Servers
 from tests.kit.shop import until
 
@@ -30,7 +30,7 @@ class Happened(NamedTuple):
 
     row: str
     scene: Scene
-    said: Said
+    said: LogLines
 
 
 @pytest.fixture(scope="module", params=ROWS)
@@ -40,7 +40,7 @@ def happened(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Happe
     with ExitStack() as exits:
         exits.callback(forget, servers, name)
         exits.enter_context(suppress(KonverseError))  # closing a broker repeats its error
-        said = listen(exits)
+        said = LogLines("konverse.catalog", exits)
         scene = begin_scene(servers, name, HARMS[request.param].before, exits, instance=name)
         HARMS[request.param].harm(scene)
         yield Happened(request.param, scene, said)
