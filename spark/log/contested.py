@@ -7,7 +7,7 @@ than 1 MiB together. Records before the start of the read are not compared.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -62,8 +62,9 @@ class _Records(NamedTuple):
     header: list[bytes]
     body: list[bytes]
 
-    def part(self, start: int) -> _Records:
-        """The records from this place on. Keeps nothing else alive."""
+    def kept(self) -> _Records:
+        """The latest of these records that fit into the bounds. Keeps nothing else alive."""
+        start = _oldest(self.bytes_before(), len(self.offset))
         return _Records(
             self.offset[start:].copy(),
             self.tagged_writer[start:].copy(),
@@ -72,18 +73,6 @@ class _Records(NamedTuple):
             self.verdict[start:].copy(),
             self.header[start:],
             self.body[start:],
-        )
-
-    def behind(self, before: _Records) -> _Records:
-        """These records behind others."""
-        return _Records(
-            np.concatenate((before.offset, self.offset)),
-            np.concatenate((before.tagged_writer, self.tagged_writer)),
-            np.concatenate((before.counter, self.counter)),
-            np.concatenate((before.kind, self.kind)),
-            np.concatenate((before.verdict, self.verdict)),
-            before.header + self.header,
-            before.body + self.body,
         )
 
     def bytes_before(self) -> Ints:
@@ -96,7 +85,9 @@ class ContestedRecords:
     """Finds the contested records of one partition."""
 
     def __init__(self) -> None:
-        self._recent: _Records | None = None
+        self._recent: deque[tuple[_Records, int]] = deque()
+        """Records of the last calls, and the bytes of each call's; they are joined when a duplicate comes."""
+        self._count = self._bytes = 0
 
     def judge(
         self,
@@ -107,7 +98,8 @@ class ContestedRecords:
         verdict: NDArray[np.uint8],
     ) -> list[ContestedPair]:
         """Turn DUPLICATE into CONTESTED where the content differs. The records follow those of the last call."""
-        start = 0 if (verdict == DUPLICATE).any() else max(0, len(messages) - RECENT_RECORDS_MAX)
+        compares = bool((verdict == DUPLICATE).any())
+        start = 0 if compares else max(0, len(messages) - RECENT_RECORDS_MAX)
         came = _Records(
             offsets[start:],
             frame.tagged_writer[start:],
@@ -117,19 +109,44 @@ class ContestedRecords:
             [header or b"" for header in headers[start:]],
             [message.value() or b"" for message in messages[start:]],
         )
-        known = came if self._recent is None else came.behind(self._recent)
-        bytes_before = known.bytes_before()
-        pairs = _compare(known, len(known.offset) - len(came.offset), bytes_before)
-        self._recent = known.part(_oldest(bytes_before, len(known.offset)))
+        pairs = _compare(_joined([*(records for records, _ in self._recent), came]), self._count) if compares else []
         if pairs:
             verdict[np.isin(offsets, [pair.second for pair in pairs])] = CONTESTED
+        self._keep(came.kept())
         return pairs
 
+    def _keep(self, came: _Records) -> None:
+        """Keep these records, and forget those of calls before all that a next record is compared with."""
+        size = sum(map(len, came.header)) + sum(map(len, came.body))
+        self._recent.append((came, size))
+        self._count += len(came.offset)
+        self._bytes += size
+        while True:
+            oldest, size = self._recent[0]
+            if self._count - len(oldest.offset) < RECENT_RECORDS_MAX and self._bytes - size < RECENT_BODY_BYTES_MAX:
+                return
+            self._recent.popleft()
+            self._count -= len(oldest.offset)
+            self._bytes -= size
 
-def _compare(known: _Records, first: int, bytes_before: Ints) -> list[ContestedPair]:
+
+def _joined(parts: list[_Records]) -> _Records:
+    return _Records(
+        np.concatenate([part.offset for part in parts]),
+        np.concatenate([part.tagged_writer for part in parts]),
+        np.concatenate([part.counter for part in parts]),
+        np.concatenate([part.kind for part in parts]),
+        np.concatenate([part.verdict for part in parts]),
+        [header for part in parts for header in part.header],
+        [body for part in parts for body in part.body],
+    )
+
+
+def _compare(known: _Records, first: int) -> list[ContestedPair]:
     """Find the contested records from the place `first` on, and give them their verdict."""
+    bytes_before = known.bytes_before()
     duplicates = first + np.flatnonzero(known.verdict[first:] == DUPLICATE)
-    concerned = np.flatnonzero(np.isin(known.counter, known.counter[duplicates])) if len(duplicates) else duplicates
+    concerned = np.flatnonzero(np.isin(known.counter, known.counter[duplicates]))
     places: dict[tuple[bytes, int], list[int]] = defaultdict(list)
     pairs = []
     for at in concerned.tolist():
