@@ -213,7 +213,7 @@ def tries(count: int) -> settings:
 )
 @example([(REST, "collect"), (united(base("0,2"), base("1")), "view")])
 @given(MESSAGES.uses())
-@tries(10)
+@tries(12)
 def test_uses_of_one_frame_know_nothing_of_each_other(spark: SparkSession, messages: Compared, uses: Uses) -> None:
     check(spark, messages, uses)
 
