@@ -337,7 +337,8 @@ class Broker(RouterRegistry):
         """Return when Kafka has everything begun, sent and ended here, and the messages of transactions have arrived.
 
         Messages that others send on the same side afterwards come after these. Raises OutcomeUnknown, TopicMismatch
-        when a topic was deleted or created again, and TransactionLost when a transaction did not happen.
+        when a topic was deleted or created again, TransactionLost when a transaction did not happen, and InvalidState
+        in a signal handler that has interrupted a call which waits for Kafka: flush after that call.
         """
         if self._client.sender is not None:
             self._client.sender.flush(timeout)
@@ -357,7 +358,7 @@ class Broker(RouterRegistry):
         """Close pools and readers, deliver everything that was sent, and close the session at its destinations.
 
         Readers commit their finished transactions. Safe to call twice. Raises InvalidState, and stays open, in a signal
-        handler that has interrupted a call which waits for Kafka, as of `flush`: close behind that call.
+        handler that has interrupted a call which waits for Kafka, as `flush` does: close after that call.
         """
         self._client.check_thread()
         self._pools.close()

@@ -145,10 +145,13 @@ class Dialog:
     def flush(self, timeout_s: Seconds | None = None) -> None:
         """Return when every message sent so far is in the target's log, ahead of any that others send later.
 
+        If there is none, it waits until the home of the dialog has its BEGIN.
+
         Raises OutcomeUnknown when Kafka does not answer for `timeout_s` seconds (default: the setting
         `send_timeout_s`), or when no owner of the transmission queue sends a transaction's messages in that time.
         Raises TopicMismatch when a topic was deleted or created again, TransactionLost when a transaction with
-        this dialog did not happen.
+        this dialog did not happen, and InvalidState in a signal handler that has interrupted a call which waits for
+        Kafka: flush after that call.
         """
         self._sender.flush(timeout_s, self._staged)
 

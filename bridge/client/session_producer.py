@@ -297,7 +297,7 @@ class SessionProducer:
                 if self.ended or time.monotonic() > deadline:
                     return False
                 if not self.serve(POLL_S) or self._renewal.wanting:
-                    with self.changed:  # the wait releases the lock for the thread that polls
+                    with self.lock:  # the wait releases it for the thread that polls
                         self.changed.wait(POLL_S)
         finally:
             self._waiters -= 1
