@@ -27,7 +27,7 @@ from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.session.session import Session
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import AlreadyExists, BrokerClosed, TopicMismatch
+from konverse.schemas.errors import AlreadyExists, BrokerClosed, PartitionHalted, TopicMismatch
 from konverse.schemas.identifiers import transmission_topic
 
 if TYPE_CHECKING:
@@ -196,6 +196,10 @@ class Transmission:
                     self._sender.decide(partial(Session.transmitted, state=state))
                 except BrokerClosed:
                     return
+                except PartitionHalted as error:  # until an operator follows the error
+                    self._log_unreachable("it is not known whether transactions have arrived", error)
+                    following.begin_anew()
+                    self._closed.wait(AGAIN_S)
                 except EXPECTED_ERRORS as error:
                     if not is_transient(error):
                         log.error(  # noqa: TRY400  # no traceback
