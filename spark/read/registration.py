@@ -78,8 +78,13 @@ class Registration:
         try:
             answers = self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            return self._topic, error.args[0]
+            return self._topic, self._reported() or error.args[0]
         return next(((answer.topic, answer.error) for answer in answers if answer.error is not None), None)
+
+    def _reported(self) -> KafkaError | None:
+        """The client's error about its group, which a commit does not name: it only says that it waited."""
+        message = self._consumer.poll(0.0)
+        return None if message is None else message.error()
 
     def close(self) -> None:
         """Close the client. The group and its offsets remain until Kafka expires them."""

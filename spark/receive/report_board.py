@@ -23,7 +23,8 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark import TaskContext
 
-from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.refusals import Need, is_refusal
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.routing.routed import Routed
@@ -130,6 +131,17 @@ def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
             if counts != before:
                 before = counts
                 shown(counts)
-    with suppress(KafkaException):  # Kafka would delete the group a week later
-        for deleted in kafka.admin.delete_consumer_groups([board.group]).values():
-            deleted.result()
+    _delete(board, kafka)
+
+
+def _delete(board: Board, kafka: Kafka) -> None:
+    """Delete the group of the counts. If that fails, Kafka deletes it a week later."""
+    try:
+        kafka.admin.delete_consumer_groups([board.group])[board.group].result()
+    except KafkaException as error:
+        if is_refusal(error.args[0]):
+            log.warning(
+                "the group with the progress counts of queue %r is left to expire: %s",
+                board.source.queue,
+                kafka.words(error.args[0], Need("DELETE", f"group {board.group}")),
+            )

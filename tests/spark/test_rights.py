@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from konverse.bridge.admin.rights import Right
 from konverse.bridge.broker import Broker
 from konverse.routing.routed import Routed
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError
 from konverse.spark import map_arrow, process, route, route_arrow
+from konverse.spark.connection import clients
+from konverse.spark.read.stream import MessagesStreamReader
+from konverse.spark.receive import mapping
+from konverse.spark.routing import routing
+from konverse.spark.source import KonverseDataSource
+from konverse.spark.write.successions import Successions
 from tests.kit.guarded import SHORT_S, Guarded, guarded_stack, in_words
 from tests.kit.regions import open_regions, service_of
-from tests.kit.rights import DESCRIBE, OF_SPARK, OPEN, SHOP, SUCCESSIONS
-from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, fill, open_shop
+from tests.kit.rights import DESCRIBE, OF_SPARK, OPEN, READ, SHOP, SUCCESSIONS, WRITE
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    fill,
+    open_shop,
+    pumped,
+    until,
+)
+from tests.spark.executions import Context, batch_writer, execute, run, stream_writer
 
 pytestmark = [
     pytest.mark.spark,
@@ -31,6 +55,8 @@ pytestmark = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(300),
 ]
+
+ROWS: Final = [("a key", b"a row")]
 
 
 class Job:
@@ -110,32 +136,97 @@ class Job:
         writer.trigger(availableNow=True).start().awaitTermination()
 
 
-def _quiet(user: str, right: Right) -> bool:
-    """Whether a job works without the right: nothing needs a notice, or the notice is in a worker's log.
+class JobHere(Job):
+    """The same work with Spark's readers, writers and tasks in this process, where their log lines can be read.
 
-    A worker keeps Kafka's time for a while, and has asked for it in an earlier job.
+    Clients are new, so nothing is known from an earlier job.
     """
-    _, name, _ = right
-    return (user, name) in {
-        ("spark_conversations", OPEN),
-        ("spark_write_pool", OPEN),
-        ("spark_write_pool", SHOP),
-        ("spark_write_pool", SUCCESSIONS),
-        ("spark_write_stream", SHOP),
-        ("spark_write_stream", SUCCESSIONS),
-    } or name.endswith((".queue.spark-*", ".queue.snapshot"))
+
+    def __init__(
+        self, spark: SparkSession, stack: tuple[Guarded, Broker], user: str, folder: Path, patches: pytest.MonkeyPatch
+    ) -> None:
+        guarded, self._administrator = stack
+        super().__init__(spark, guarded, user, folder)
+        patches.setattr(clients, "_KAFKAS", {})
+        for module in (mapping, routing):
+            patches.setattr(module, "in_tasks", lambda _spark, source, work: [work(source.begun())])
+
+    def spark_conversations(self) -> None:
+        source = KonverseDataSource({**self._options, "queue": "Orders", "mode": "conversations"})
+        reader = source.reader(StructType([StructField("conversation", BinaryType())]))
+        assert [batch for part in reader.partitions() for batch in reader.read(part)]
+
+    def spark_stream(self) -> None:
+        source = KonverseDataSource({**self._options, "queue": "Orders", "stateFolder": str(self._folder)})
+        stream = cast("MessagesStreamReader", source.streamReader(StructType([StructField("body", BinaryType())])))
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, ReadAllAvailable())
+        assert [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
+        stream.commit(end)
+        stream.stop()
+
+    def spark_write_pool(self) -> None:
+        self._write_twice(lambda: run(batch_writer(**self._place(pool="rights")), ROWS))
+
+    def spark_write_stream(self) -> None:
+        batches = count()
+
+        def write() -> None:
+            batch = next(batches)
+            writer = stream_writer(checkpoint=str(self._folder), **self._place())
+            writer.commit([execute(writer, ROWS, Context(0, "query", batch))], batch)
+
+        self._write_twice(write)
+
+    def _write_twice(self, write: Callable[[], None]) -> None:
+        """Rows of the second write come back, because the target has ended their conversation."""
+        write()
+        with self._administrator.reader("Orders", timeout=2) as reader:
+            for transaction in reader:
+                with transaction:
+                    list(transaction)
+                    transaction.end(transaction.dialog)
+            with pumped(reader):
+                write()
+
+    def _place(self, **options: str) -> dict[str, str]:
+        return {**self._options, "deliveryTimeout": "6", **options}
 
 
-RECEIVING: Final = {"spark_process", "spark_map_arrow", "spark_route", "spark_route_arrow"}
-OF_FORMATS: Final = [user for user in OF_SPARK if user not in RECEIVING]
-"""Receiving jobs are readers of their queues; the tests of readers cover their rights."""
+def _needless(user: str, right: Right) -> bool:
+    """Whether these jobs do without the right.
 
-EACH: Final = [
-    pytest.param(user, right, id=f"{user}: {in_words(right)}")
-    for user in OF_FORMATS
-    for right in OF_SPARK[user]
-    if not _quiet(user, right)
-]
+    No log is truncated, and so none is read from a snapshot; owners write snapshots after more work; a router answers
+    only messages that it cannot forward; and tasks that may not commit their counts leave them to the result.
+    """
+    of_snapshot = right.name.endswith(".queue.snapshot") and right.operation in (READ, WRITE)
+    of_counts = right.name.endswith("-progress-*") and right.operation is READ
+    return of_snapshot or of_counts or (user in {"spark_route", "spark_route_arrow"} and right.name == SHOP)
+
+
+SEEN_HERE: Final = {
+    ("spark_conversations", OPEN),
+    ("spark_write_pool", OPEN),
+    ("spark_write_pool", SHOP),
+    ("spark_write_pool", SUCCESSIONS),
+    ("spark_write_stream", SHOP),
+    ("spark_write_stream", SUCCESSIONS),
+}
+"""Rights that a worker of Spark misses silently: only its log names them, or it has Kafka's time of an earlier job."""
+
+
+def _is_seen_here(user: str, right: Right) -> bool:
+    receives = user in {"spark_process", "spark_map_arrow", "spark_route", "spark_route_arrow"}
+    return receives or (user, right.name) in SEEN_HERE or right.name.endswith(".queue.spark-*")
+
+
+def _each(*, here: bool) -> list[Any]:
+    return [
+        pytest.param(user, right, id=f"{user}: {in_words(right)}")
+        for user, rights in OF_SPARK.items()
+        for right in rights
+        if not _needless(user, right) and _is_seen_here(user, right) is here
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +234,8 @@ def stack() -> Iterator[tuple[Guarded, Broker]]:
     with guarded_stack(OF_SPARK) as (guarded, administrator):
         open_shop(administrator)
         open_regions(administrator, ("north",))
+        shop = administrator.catalog.get(Queue, "Shop").address(0)
+        Successions(administrator._kafka, administrator.settings.instance, shop).end([])  # creates the topic
         begin(administrator).send(ORDER, b"the first order")
         administrator.flush()
         with administrator.reader("Orders", timeout=1) as reader:  # the journal has records then
@@ -171,6 +264,14 @@ def guarded(stack: tuple[Guarded, Broker]) -> Guarded:
     return guarded
 
 
+@pytest.fixture
+def here(
+    stack: tuple[Guarded, Broker], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], JobHere]:
+    """A user's work in this process."""
+    return lambda user: JobHere(spark, stack, user, tmp_path, monkeypatch)
+
+
 @pytest.mark.parametrize("user", OF_SPARK)
 def test_each_job_works_with_the_rights_that_the_operating_page_names(
     guarded: Guarded, spark: SparkSession, tmp_path: Path, user: str, caplog: pytest.LogCaptureFixture
@@ -184,7 +285,7 @@ def test_each_job_works_with_the_rights_that_the_operating_page_names(
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("user", "right"), EACH)
+@pytest.mark.parametrize(("user", "right"), _each(here=False))
 def test_for_each_missing_right_the_error_of_the_job_names_the_right_to_grant(
     guarded: Guarded, spark: SparkSession, tmp_path: Path, user: str, right: Right
 ) -> None:
@@ -195,6 +296,47 @@ def test_for_each_missing_right_the_error_of_the_job_names_the_right_to_grant(
             getattr(Job(spark, guarded, user, tmp_path), user)()
     finally:
         guarded.grant(user, OF_SPARK[user])
-    # Without the right to read or write a topic, a client may not describe it either, and Kafka may refuse that first.
+    assert _names(str(refused.value), user, right), str(refused.value)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("user", sorted({case.values[0] for case in _each(here=True)}))
+def test_each_job_in_this_process_works_with_the_rights_that_the_operating_page_names(
+    guarded: Guarded, here: Callable[[str], JobHere], user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded.grant(user, OF_SPARK[user])
+    with caplog.at_level(logging.WARNING, "konverse"):
+        getattr(here(user), user)()
+    assert "Kafka refuses" not in caplog.text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("user", "right"), _each(here=True))
+def test_for_each_right_missing_in_a_worker_an_error_or_its_log_names_the_right_to_grant(
+    guarded: Guarded, here: Callable[[str], JobHere], user: str, right: Right, caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded.grant(user, OF_SPARK[user])
+    guarded.revoke(user, right)
+    said: list[str] = []
+
+    def work() -> None:
+        try:
+            getattr(here(user), user)()
+        except Exception as error:  # noqa: BLE001  # any error is checked below
+            said.append(f"{type(error).__name__}: {error}")
+
+    working = threading.Thread(target=work)
+    with caplog.at_level(logging.WARNING, "konverse"):
+        working.start()
+        try:
+            until(lambda: _names(f"{said} {caplog.text}", user, right) or not working.is_alive(), "the error")
+        finally:
+            guarded.grant(user, OF_SPARK[user])  # a reader that may not read its journal goes on until it may
+            working.join(2 * DEADLINE_S)
+    assert _names(f"{said} {caplog.text}", user, right), (said, caplog.text)
+
+
+def _names(text: str, user: str, right: Right) -> bool:
+    """Whether the text names the right, or DESCRIBE of the topic: Kafka may refuse that first."""
     named = (in_words(right), in_words(right._replace(operation=DESCRIBE)))
-    assert any(f"rant {words} to User:{user}" in str(refused.value) for words in named), str(refused.value)
+    return re.search(rf"rant ({'|'.join(map(re.escape, named))})\S* to User:{user}", text) is not None

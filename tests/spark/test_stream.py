@@ -200,9 +200,12 @@ def test_a_registration_that_was_refused_is_tried_again(
             assert not asynchronous
             tried.append(offsets[0].offset)
             if len(tried) < 2:
-                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+                raise KafkaException(KafkaError(KafkaError._WAIT_COORD))
             refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED) if len(tried) == 2 else None
             return [SimpleNamespace(topic=log.topic, error=refused)]
+
+        def poll(self, _timeout: float) -> Any:
+            return SimpleNamespace(error=lambda: KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
     made.close()
     monkeypatch.setattr(made, "_consumer", Refusing())
