@@ -205,6 +205,7 @@ class Broker(RouterRegistry):
         Iterate over it: it yields nothing, but sends the messages of transactions while it is iterated.
         """
         self._check_open()
+        self.operations.session_timeout_check.run()
         return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance), self.catalog))
 
     @checked
@@ -232,6 +233,8 @@ class Broker(RouterRegistry):
         self._topics.check_queue(known)
         self.catalog.refresh_every()
         self._client.fire_and_forget.reads(known.topic)
+        if partitions is None:
+            self.operations.session_timeout_check.run()
         reader = self._keep(self._read(known, options))
         beside = len(self._readers.of_topic(known.topic))
         if partitions is None and beside > known.partitions:

@@ -13,9 +13,11 @@ from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.bridge.reader.drain_check import DrainCheck
 from konverse.bridge.reader.operations import check_cleanup
+from konverse.bridge.reader.session_timeout import SessionTimeoutCheck
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.views.lag import PartitionLag, lag_of
+from konverse.bridge.views.membership import ConsumerGroups
 from konverse.bridge.views.partitions import StateReader, ViewReader
 from konverse.bridge.views.reading_state import ReadingState, reading_states
 from konverse.bridge.views.view_result import View
@@ -61,6 +63,8 @@ class Operations:
         self._kafka = connection.kafka
         self._instructions = Instructions(connection)
         self._losses = LossAcceptance(connection, self._instructions)
+        self.session_timeout_check = SessionTimeoutCheck(connection.topics, connection.settings.group_protocol)
+        """Runs with the first reader of a consumer group."""
 
     def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
         """Suspended conversations of a queue, or of the whole database: yields a list for each partition.
@@ -302,8 +306,9 @@ class Operations:
         self._check_open()
         only, shared = self._named(queue), None if queue is not None else self.transmission_queue()
         queues = [*self._catalog.all(Queue), *filter(None, [shared])] if only is None else [only]
+        groups = ConsumerGroups(self._kafka)
         for each in queues:
-            yield from lag_of(self._kafka, each)
+            yield from lag_of(self._kafka, each, groups)
 
     def view_reader(self) -> ViewReader:
         """A reader of the views in Redis that folds the logs where Redis is behind. The caller closes it."""

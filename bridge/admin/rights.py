@@ -107,8 +107,11 @@ class ProcessRights:
     def onlooker(self) -> list[Grant]:
         """`konverse view`, `lag`, `why` and `conversations`."""
         return [
-            Grant([*self._knows, *self._dates, *_reads(self._own)]),
-            Grant(_reads([self._transmission]), "for konverse lag and view without the name of a queue"),
+            Grant([*self._knows, *self._dates, *_reads(self._own), *_describes(self._own)]),
+            Grant(
+                [*_reads([self._transmission]), *_describes([self._transmission])],
+                "for konverse lag and view without the name of a queue",
+            ),
         ]
 
     def loss(self) -> list[Grant]:
@@ -209,6 +212,11 @@ def logs_of(topic: str) -> tuple[str, str, str]:
 def _reads(topics: Iterable[str]) -> list[Right]:
     """Rights to read all logs of these queues without changing them."""
     return [right for topic in topics for log in logs_of(topic) for right in on_topic(log, _READ)]
+
+
+def _describes(topics: Iterable[str]) -> list[Right]:
+    """Rights to list the members of the consumer groups of these queues."""
+    return [Right(GROUP, consumer_group(topic), _DESCRIBE) for topic in topics]
 
 
 def _writes(topics: Iterable[str]) -> list[Right]:

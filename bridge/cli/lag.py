@@ -40,8 +40,8 @@ def lag(
     for one in found:
         if one.unreadable:
             typer.echo(f"{one.queue}/{one.partition} cannot be read: {one.unreadable}")
-        if one.held_up:
-            typer.echo(f"{one.queue}/{one.partition}: {one.held_up}")
+        for remark in filter(None, (one.held_up, one.unknown)):
+            typer.echo(f"{one.queue}/{one.partition}: {remark}")
     _check_readable(found)
 
 
@@ -66,5 +66,5 @@ def _cells(one: PartitionLag) -> tuple[object, ...]:
     if one.unreadable:
         return one.queue, one.partition, "?", "?", "?", "?", "?"
     oldest = "" if one.oldest_s is None else age(one.oldest_s)
-    reader = "yes" if one.reader else "NO READER"
+    reader = {True: "yes", False: "NO READER", None: "not known"}[one.reader]
     return one.queue, one.partition, one.messages, one.offsets, oldest, one.suspended, reader

@@ -18,7 +18,14 @@ from konverse.bridge.redis.client import reading
 from konverse.bridge.redis.view import Header
 from konverse.bridge.runtime.arguments import did_you_mean
 from konverse.bridge.views.partitions import PartitionView
-from konverse.bridge.views.reading_state import ReadingState, describe_forged, describe_stuck
+from konverse.bridge.views.reading_state import (
+    ReadingState,
+    describe_dead,
+    describe_forged,
+    describe_stuck,
+    describe_unknown,
+    describe_unseen,
+)
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.owner.view import ViewRow
 from konverse.dialog.state.endpoint import NO_TIME
@@ -155,16 +162,27 @@ def _show_conversation(broker: Broker, conversation: UUID, *, as_json: bool) -> 
                     found.append(((queue.name, partition), view))
     report_unread(unread, found=bool(found))
     if not found:
-        raise DialogNotFound(
-            f"the view shows no conversation {conversation}: it is over, its queue has no owner at present, "
-            "or it belongs to another database"
-        )
+        raise _not_found(broker, conversation)
     _show_rows([(where, row) for where, view in found for row in view.rows], as_json=as_json)
     for (queue_name, partition), view in found:
         if view.reason:
             typer.echo(f"{queue_name}/{partition}: {view.reason}; {FOLDED}", err=as_json)
         if view.overdue:
             typer.echo(f"{queue_name}/{partition}: data waits that no owner has ingested", err=as_json)
+
+
+def _not_found(broker: Broker, conversation: UUID) -> DialogNotFound:
+    """The error for a conversation that no partition has: it is over, elsewhere, or in data that nothing has read."""
+    offsets, unread = 0, dict[str, None]()
+    for queue in broker.catalog.all(Queue):
+        for state in broker.operations.reading_states(queue.name):
+            offsets += state.waiting
+            if state.waiting and state.reader is False and not state.unreadable:
+                unread[queue.name] = None
+    return DialogNotFound(
+        f"no queue of database {broker.database!r} has conversation {conversation}: it is over on both sides, or it "
+        f"belongs to other databases (--database){describe_unseen(offsets, unread)}"
+    )
 
 
 def _views(broker: Broker, queue: Queue, states: list[ReadingState]) -> list[PartitionView]:
@@ -198,15 +216,17 @@ def _show_queue(queue: Queue, states: list[ReadingState], views: list[PartitionV
         if view.reason:
             typer.echo(f"{queue.name}/{number}: {view.reason}; {FOLDED}", err=as_json)
     if views is None:
-        typer.echo("Conversations and unread messages need Redis: name one with --redis or KONVERSE_REDIS", err=as_json)
+        typer.echo("Conversations need Redis: name one with --redis or KONVERSE_REDIS", err=as_json)
 
 
 def _header_cells(header: Header | None, state: ReadingState) -> tuple[object, ...]:
-    owner = "UNREADABLE" if state.unreadable else state.owner.hex()[:8] if state.reader else "NO READER"
+    if state.unreadable:
+        return ("UNREADABLE", "", "", "", "")
+    owner = {True: state.owner.hex()[:8], False: "NO READER", None: "NOT KNOWN"}[state.reader]
     if header is None:
-        return (owner, "", "", "", "")
+        return (owner, "", "", "", state.unread)
     owner += "" if header.complete else " (being written)"
-    return (owner, header.journal_offset, header.claim_offset, header.open, header.unread)
+    return (owner, header.journal_offset, header.claim_offset, header.open, state.unread)
 
 
 def _remarks(state: ReadingState) -> Iterator[str]:
@@ -217,6 +237,8 @@ def _remarks(state: ReadingState) -> Iterator[str]:
     if state.stuck:
         yield describe_stuck(state)
     yield from _no_reader(state)
+    if state.membership.unknown:
+        yield describe_unknown(state)
     if state.held_up:
         yield state.held_up
     if state.forged:
@@ -224,23 +246,27 @@ def _remarks(state: ReadingState) -> Iterator[str]:
 
 
 def _no_reader(state: ReadingState) -> Iterator[str]:
-    """Lines for a partition without a reader: since when, and how much waits besides the unread messages."""
-    if state.reader:
+    """Lines for a partition without a reader: since when, and how much waits."""
+    if state.reader is not False:
         return
     since = f"since {state.since:%Y-%m-%d %H:%M:%S} UTC" if state.since else "there never was one"
-    yield f"NO READER, {since}; {counted(state.waiting, 'offset waits', 'offsets wait')}"
-    if state.silent:
-        yield f"its owner has written nothing for {state.silent_s:,.0f} s, and is dead"
+    unread = f"{counted(state.unread, 'unread message waits', 'unread messages wait')}, " if state.unread else ""
+    yield f"NO READER, {since}; {unread}{counted(state.waiting, 'offset waits', 'offsets wait')}"
+    dead = describe_dead(state)
+    if dead:
+        yield dead
 
 
 def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, Any]:
     return {
         **(asdict(header) if header else {}),
-        "owner": state.owner.hex() if state.reader else None,
+        "owner": None if state.reader is False else state.owner.hex(),
         "reader": state.reader,
+        "reader_unknown": state.membership.unknown or None,
         "since": state.since.isoformat() if state.since else None,
         "silent_s": round(state.silent_s, 3) if state.last_write_ms else None,
         "stuck": state.stuck,
+        "unread": state.unread,
         "waiting": state.waiting,
         "held_up": state.held_up or None,
         "forged": state.forged,

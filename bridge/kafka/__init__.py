@@ -27,7 +27,7 @@ Three facts of librdkafka shape the code:
     log_reader         reads ranges of one partition
     appends            appends a few records and waits for the answers
     columns            converts records of a client to the columns that the fold reads
-    headers            finds konverse's header in a record
+    headers            finds konverse's headers in a record
     topics             creates, checks and deletes topics
     topic_faults       unsuitable topic settings, and the command that corrects each
     topic_watch        notices changes made to a topic from outside while it is in use

@@ -26,6 +26,7 @@ from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.columns import columns_of
+from konverse.bridge.kafka.headers import WITHOUT_GROUP
 from konverse.bridge.redis.view import ViewWriter
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.owner.emitter import Emit
@@ -144,6 +145,10 @@ class OwnerDriver:
         self._settings = replace(self._settings, handlers=handlers)
         for owner in self.owners.values():
             owner.staging.settings = self._settings
+
+    def leave_group_out(self) -> None:
+        """Mark the journals' records: the partitions were named, and no consumer group knows of this process."""
+        self._appender.headers = WITHOUT_GROUP
 
     def take_over(self, number: int) -> int | None:
         """Recover and claim a partition. Returns the data offset to read from; None if the owner stopped or halted."""

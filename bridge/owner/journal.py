@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from konverse.bridge.kafka.clients import Kafka, NoProducer, discard
+from konverse.bridge.kafka.clients import Headers, Kafka, NoProducer, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.events import Append, Appended
@@ -55,6 +55,8 @@ class JournalAppender:
         self._reported_within_s = kafka.settings.append_timeout_s + REPORT_S
         self._timed_out = False
         """Whether the last record that was reported timed out: the client may have lost all brokers for good."""
+        self.headers: Headers | None = None
+        """Headers of each record."""
         self._closing = False
         """Whether the appends in flight are given up, which is no failure."""
 
@@ -65,10 +67,10 @@ class JournalAppender:
         self._tell_of_overtaken(owner)
         flight = _AppendFlight(owner, len(effect.records))
         self._flights.append(flight)
-        report = partial(self._reported, flight)
+        report, number = partial(self._reported, flight), owner.identity.partition
         try:
             for record in effect.records:
-                self._producer.produce(self._topic, record, None, owner.identity.partition, report)
+                self._producer.produce(self._topic, record, None, number, report, None, 0, self.headers)
         except (BufferError, KafkaException) as error:
             self._unknown(flight)
             self._replace_failed(error)

@@ -261,6 +261,7 @@ class Assignment:
             consumer = kafka.group_consumer(self._group)
             consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
             return consumer
+        self._driver.leave_group_out()
         self._assign(partitions)
         places, waiting = self._places(partitions)
         consumer = kafka.consumer()

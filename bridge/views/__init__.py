@@ -11,6 +11,7 @@ a decision on a view.
     contents       the messages in a queue
     outbox         rows of sys.transmission_queue: outputs not known to have arrived, and why
     objects        the views of the catalog
+    membership     whether a silent owner is still a member of its queue's consumer group
     reading_state  whether a partition has a reader, and how much data waits to be ingested
     why            `konverse why`: the state of one conversation, and what holds it up
 

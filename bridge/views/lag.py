@@ -15,10 +15,12 @@ from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.bridge.reader.operations import waits
 from konverse.dialog.state.endpoint import timestamp_ms
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AccessDenied
 
-from .reading_state import reading_of
+from .membership import ConsumerGroups
+from .reading_state import ReadingState, describe_unknown, reading_of
 
 
 class PartitionLag(NamedTuple):
@@ -37,26 +39,27 @@ class PartitionLag(NamedTuple):
     suspended_messages: int | None = None
     """Messages among `messages` that wait in suspended conversations."""
     reader: bool | None = None
-    """A process owns the partition and is alive."""
+    """A process owns the partition and is alive; None also where that is not known."""
     held_up: str = ""
     """Which records an open transaction of a foreign producer holds up, and how to fix it; empty if there is none."""
     unreadable: str = ""
     """Why the logs of the partition cannot be read; empty if they can."""
+    unknown: str = ""
+    """Why it is not known whether there is a reader; empty if it is."""
 
 
-def lag_of(kafka: Kafka, queue: Queue) -> Iterator[PartitionLag]:
+def lag_of(kafka: Kafka, queue: Queue, groups: ConsumerGroups) -> Iterator[PartitionLag]:
     """The lag of each partition; claims nothing and needs no Redis. Raises KafkaUnavailable."""
     for number in range(queue.partitions):
         with Follower(kafka, queue, number) as following:
             try:
-                yield _lag(kafka, queue, number, following)
+                state = following.catch_up()
+                yield _lag(kafka, queue, number, state, reading_of(kafka, queue, number, following, groups))
             except (*UNREADABLE, AccessDenied) as error:
                 yield PartitionLag(queue.name, number, unreadable=str(error))
 
 
-def _lag(kafka: Kafka, queue: Queue, number: int, following: Follower) -> PartitionLag:
-    state = following.catch_up()
-    reading = reading_of(kafka, queue, number, following)
+def _lag(kafka: Kafka, queue: Queue, number: int, state: Partition, reading: ReadingState) -> PartitionLag:
     sides = state.live()
     times = [timestamp_ms(entry[3]) for one in sides for entry in (*one.urgent[:1], *one.queue[:1])]
     times += _first_unread(kafka, queue.topic, number, state.ingest_to)
@@ -72,6 +75,7 @@ def _lag(kafka: Kafka, queue: Queue, number: int, following: Follower) -> Partit
         sum(len(one.queue) + len(one.urgent) for one in suspended),
         reading.reader,
         "" if held_up is None else held_up.describe(queue.topic, number),
+        unknown=describe_unknown(reading),
     )
 
 

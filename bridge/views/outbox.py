@@ -14,10 +14,12 @@ from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from .partitions import Folded
 
 
-def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -> Iterator[Outgoing]:
-    """Unacknowledged outputs of applications in a partition whose destination or home is one of `topics`."""
+def outputs(folded: Folded, unled: str, topics: Collection[str]) -> Iterator[Outgoing]:
+    """Unacknowledged outputs of applications in a partition whose destination or home is one of `topics`.
+
+    `unled` says why the partition sends none, as `StateReader.unled` does; empty if it does.
+    """
     state, _, committed, _ = folded.ahead
-    unled = folded.unled(silence_timeout_s)
     begun = _begun(state)
     for stream in state.streams.values():
         counter = stream.acked

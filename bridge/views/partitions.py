@@ -33,7 +33,8 @@ from konverse.schemas.errors import MalformedRecord, TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.wire.journal import Commit, decode
 
-from .reading_state import LAG_MS, silence_s
+from .membership import ConsumerGroups
+from .reading_state import LAG_MS, ReadingState, reading_state, with_membership
 from .view_result import Source
 
 LAST_RECORDS: Final = 16
@@ -57,14 +58,6 @@ class Folded(NamedTuple):
         """The `Source` of rows made from this state; `reason` says why Redis was not used."""
         return Source(self.queue.name, self.partition, from_redis=False, reason=reason, unseen=self.ahead.unseen)
 
-    def unled(self, silence_timeout_s: float) -> str:
-        """Why the partition's outputs are not being sent; empty when it has a live owner."""
-        head, where = self.ahead.head, f"{self.queue.name}/{self.partition}"
-        if head.clean:
-            return f"{where} has no owner"
-        silent_s = silence_s(head, self.now_ms)
-        return f"the owner of {where} is silent for {silent_s:,.0f} s" if silent_s > silence_timeout_s else ""
-
 
 class StateReader:
     """Reads the state of partitions, one after the other. Close it after use."""
@@ -77,6 +70,7 @@ class StateReader:
         self._trouble = "" if redis_url else NO_REDIS
         """Why Redis is not used (any more); empty while it is."""
         self._reader: LogReader | None = None
+        self._groups = ConsumerGroups(kafka)
 
     def fold(self, queue: Queue, partition: int, *, own: bool = True) -> Folded:
         """The partition as an owner that starts now would find it.
@@ -102,10 +96,24 @@ class StateReader:
         if found is None:
             return MISSING
         header, rows = found
+        now = _Present(kafka_time_ms(self._kafka), self._silence_timeout_s, self._groups)
+        return rows if _is_fresh(self._log, (queue, partition), header, now) else BEHIND
+
+    def unled(self, folded: Folded) -> str:
+        """Why the outputs of a partition are not being sent; empty unless it is known that no owner lives."""
+        where = f"{folded.queue.name}/{folded.partition}"
+        state = reading_state(folded.ahead.head, 0, folded.now_ms, self._silence_timeout_s)
+        if state.released:
+            return f"{where} has no owner"
+        if state.doubtful:
+            state = with_membership(state, (folded.queue, folded.partition), self._log, self._groups)
+        return f"the owner of {where} is silent for {state.silent_s:,.0f} s" if state.reader is False else ""
+
+    @property
+    def _log(self) -> LogReader:
         if self._reader is None:
             self._reader = LogReader(self._kafka)
-        fresh = _is_fresh(self._reader, (queue, partition), header, kafka_time_ms(self._kafka), self._silence_timeout_s)
-        return rows if fresh else BEHIND
+        return self._reader
 
     def close(self) -> None:
         """Close the clients."""
@@ -134,6 +142,7 @@ class ViewReader:
         self._kafka = kafka
         self._topics = Topics(kafka)
         self._reader = LogReader(kafka)
+        self._groups = ConsumerGroups(kafka)
 
     def read(self, store: ViewStore, queue: Queue, partition: int) -> PartitionView:
         """The whole view of a partition. Raises redis.RedisError, and the errors of `Follower.catch_up`."""
@@ -180,8 +189,9 @@ class ViewReader:
     def _checked(self, queue: Queue, partition: int, shown: PartitionView) -> PartitionView:
         """The view from Redis, or folded from the logs if Redis is behind them."""
         assert shown.header is not None
-        now_ms, silence_timeout_s = kafka_time_ms(self._kafka), self._kafka.settings.silence_timeout_s
-        ingested = _ingested_to(self._reader, (queue, partition), shown.header, now_ms, silence_timeout_s)
+        now_ms = kafka_time_ms(self._kafka)
+        now = _Present(now_ms, self._kafka.settings.silence_timeout_s, self._groups)
+        ingested = _ingested_to(self._reader, (queue, partition), shown.header, now)
         if ingested is None:
             return self._folded(queue, partition, BEHIND)
         return shown._replace(overdue=self._reader.offset_at(queue.topic, partition, now_ms - LAG_MS) > ingested)
@@ -203,18 +213,23 @@ def rows_of(state: Partition, journal_offset: int) -> list[ViewRow]:
     return [unpack(field_of(one), offset + pack(one)) for one in state.live()]
 
 
-def _is_fresh(
-    reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
-) -> bool:
+class _Present(NamedTuple):
+    """By which a present owner is told from a dead one."""
+
+    ms: int
+    """Kafka's time."""
+    silence_timeout_s: float
+    groups: ConsumerGroups
+
+
+def _is_fresh(reader: LogReader, place: tuple[Queue, int], header: Header, now: _Present) -> bool:
     """Whether Redis shows the present state: that of the journal, which has ingested all data older than LAG_MS."""
     queue, partition = place
-    ingested = _ingested_to(reader, place, header, now_ms, silence_timeout_s)
-    return ingested is not None and reader.offset_at(queue.topic, partition, now_ms - LAG_MS) <= ingested
+    ingested = _ingested_to(reader, place, header, now)
+    return ingested is not None and reader.offset_at(queue.topic, partition, now.ms - LAG_MS) <= ingested
 
 
-def _ingested_to(
-    reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
-) -> int | None:
+def _ingested_to(reader: LogReader, place: tuple[Queue, int], header: Header, now: _Present) -> int | None:
     """The data offset that the state in Redis has ingested to; None if Redis does not show the state of the journal.
 
     A live owner, or one that has released, may have written further records that change no endpoint, so the journal
@@ -232,8 +247,13 @@ def _ingested_to(
     if not decided or decided[-1].owner.hex() != header.owner:
         return None
     commit = next((one for one in reversed(decided) if isinstance(one, Commit)), None)
-    left = isinstance(decided[-1], Commit) and decided[-1].release
-    dead = not left and records[-1].timestamp()[1] < now_ms - silence_timeout_s * 1000
-    if (commit is None and start > 0) or (dead and header.journal_offset != end - 1):
+    if commit is None and start > 0:
+        return None
+    released = isinstance(decided[-1], Commit) and decided[-1].release
+    written_ms = records[-1].timestamp()[1]
+    silent_s = max(0, now.ms - written_ms) / 1000
+    state = ReadingState(decided[-1].owner, released, written_ms, silent_s, now.silence_timeout_s, 0)
+    unshown = not released and header.journal_offset != end - 1
+    if unshown and with_membership(state, place, reader, now.groups).reader is False:
         return None
     return commit.ingest_to if commit else 0

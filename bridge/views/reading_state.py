@@ -1,8 +1,8 @@
-"""Whether a partition has a reader, judged by its journal, and how much data waits for one."""
+"""Whether a partition has a reader, judged by its journal and its consumer group, and how much waits for one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -15,6 +15,8 @@ from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.dialog.fold.journal import JournalHead
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.counting import counted
+
+from .membership import MEMBER, ConsumerGroups, Membership
 
 LAG_MS: Final = 5_000
 """A live owner ingests data and shows it in Redis in less time, unless its only thread is in a handler."""
@@ -34,6 +36,10 @@ class ReadingState(NamedTuple):
     silence_timeout_s: float
     waiting: int
     """Offsets of the data log that no commit has ingested."""
+    unread: int = 0
+    """Messages that commits have ingested and no handler has received."""
+    membership: Membership = MEMBER
+    """The owner's consumer group, where the journal leaves a doubt whether the owner lives."""
     held_up: str = ""
     """Which records an open transaction of a foreign producer holds up, and how to fix it; empty if there is none."""
 
@@ -52,19 +58,26 @@ class ReadingState(NamedTuple):
         return not self.released and self.silent_s > self.silence_timeout_s
 
     @property
-    def reader(self) -> bool:
-        """The partition has a live owner."""
-        return not self.released and not self.silent
+    def doubtful(self) -> bool:
+        """The journal alone does not tell whether the owner lives: it is silent, but not for long enough."""
+        return not self.released and not self.silent and self.silent_s > LAG_MS / 1000
+
+    @property
+    def reader(self) -> bool | None:
+        """The partition has a live owner; None when that is not known (`membership.unknown` says why)."""
+        if self.released or self.silent or self.membership.left:
+            return False
+        return None if self.membership.unknown else True
 
     @property
     def stuck(self) -> bool:
         """The owner may be alive, but leaves data unread and writes nothing: it is busy, or it has died recently."""
-        return self.reader and self.overdue > 0 and self.silent_s > LAG_MS / 1000
+        return self.reader is not False and self.overdue > 0 and self.silent_s > LAG_MS / 1000
 
     @property
     def since(self) -> datetime | None:
-        """Time of the last owner's last record, if there is no reader; None if there is one or never was."""
-        if self.reader or not self.last_write_ms:
+        """Time of the last owner's last record, if there is no reader; None if there may be one or never was."""
+        if self.reader is not False or not self.last_write_ms:
             return None
         return datetime.fromtimestamp(self.last_write_ms // 1000, UTC)
 
@@ -74,19 +87,29 @@ def reading_state(head: JournalHead, waiting: int, now_ms: int, silence_timeout_
     return ReadingState(head.owner, head.clean, head.now_ms, silence_s(head, now_ms), silence_timeout_s, waiting)
 
 
-def reading_of(kafka: Kafka, queue: Queue, number: int, following: Follower) -> ReadingState:
+def reading_of(kafka: Kafka, queue: Queue, number: int, following: Follower, groups: ConsumerGroups) -> ReadingState:
     """The reading state of a partition that `following` has folded. Raises KafkaUnavailable."""
     behind, now_ms = following.behind(), kafka_time_ms(kafka)
     state = reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
-    if not behind:
+    state = state._replace(unread=following.state.unread)
+    if not (behind or state.doubtful):
         return state
     with closing(LogReader(kafka)) as log:
-        due = log.offset_at(queue.topic, number, now_ms - LAG_MS)
+        due = log.offset_at(queue.topic, number, now_ms - LAG_MS) if behind else 0
+        state = with_membership(state, (queue, number), log, groups)
     return state._replace(overdue=max(0, due - following.state.ingest_to))
+
+
+def with_membership(
+    state: ReadingState, place: tuple[Queue, int], log: LogReader, groups: ConsumerGroups
+) -> ReadingState:
+    """The state, with its owner's consumer group where the journal leaves a doubt. Raises KafkaUnavailable."""
+    return state._replace(membership=groups.membership(*place, state.owner, log)) if state.doubtful else state
 
 
 def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
     """The reading state of each partition of a queue; claims nothing. Raises KafkaUnavailable."""
+    groups = ConsumerGroups(kafka)
     for number in range(queue.partitions):
         with Follower(kafka, queue, number) as following:
             try:
@@ -95,7 +118,7 @@ def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
                 silence_timeout_s = kafka.settings.silence_timeout_s
                 yield ReadingState(b"", True, 0, 0.0, silence_timeout_s, 0, unreadable=str(error))  # noqa: FBT003
                 continue
-            state = reading_of(kafka, queue, number, following)
+            state = reading_of(kafka, queue, number, following, groups)
         held_up = stalled(kafka, queue.topic, number)
         state = state._replace(held_up="" if held_up is None else held_up.describe(queue.topic, number))
         yield state._replace(forged=folded.statistics.forged, forged_at=folded.recent.contested_last)
@@ -113,6 +136,28 @@ def describe_stuck(state: ReadingState) -> str:
         f"{counted(state.waiting, 'offset waits', 'offsets wait')}: it is busy or dead, and counts as dead after "
         f"{state.silence_timeout_s:,.0f} s"
     )
+
+
+def describe_dead(state: ReadingState) -> str:
+    """Text of the view and of `konverse why` about an owner that has died; empty if it has released the partition."""
+    if not (state.silent or state.membership.left):
+        return ""
+    left = " has left its consumer group," if state.membership.left else ""
+    return f"its owner has written nothing for {state.silent_s:,.0f} s,{left} and is dead"
+
+
+def describe_unknown(state: ReadingState) -> str:
+    """Text of the view and of `konverse why` about an owner that may be dead; empty if that is known."""
+    unknown = state.membership.unknown
+    return f"whether its owner lives is not known: {unknown}" if unknown else ""
+
+
+def describe_unseen(offsets: int, unread: Collection[str]) -> str:
+    """End of a text about an unknown conversation: data that no owner has ingested, and its queues without a reader."""
+    if not offsets:
+        return ""
+    queues = f". No reader runs for {', '.join(map(repr, unread))}: start one (`konverse run`)" if unread else ""
+    return f", or its BEGIN is in the {counted(offsets, 'offset')} of logs that no owner has ingested{queues}"
 
 
 def describe_forged(forged: int, at: int | None) -> str:

@@ -140,22 +140,23 @@ class Views:
         """
         queues = self._queues(None)
         topics = {queue.topic for queue in queues}
-        silence_s = self._kafka.settings.silence_timeout_s
         sender, shared = self._sender(), self._transmission()
         found: list[Outgoing] = sender.undelivered() if sender is not None else []
         sources: list[Source] = []
         known: dict[tuple[Role, bytes], Names] = {}
         wanted = missing_names(found)
-        for folded in self._folds([*([shared] if shared is not None else []), *queues]):
-            put = [*outputs(folded, silence_s, topics)]
-            found += put
-            wanted |= missing_names(put)
-            sources.append(folded.source())
-            for side in list(wanted):
-                endpoint = folded.ahead.state.endpoint(*side)
-                if endpoint is not None:
-                    known[side] = Names.at(endpoint)
-                    wanted.discard(side)
+        with closing(self._looking()) as looking:
+            for place in partitions_of([*([shared] if shared is not None else []), *queues]):
+                folded = looking.fold(*place)
+                put = [*outputs(folded, looking.unled(folded), topics)]
+                found += put
+                wanted |= missing_names(put)
+                sources.append(folded.source())
+                for side in list(wanted):
+                    endpoint = folded.ahead.state.endpoint(*side)
+                    if endpoint is not None:
+                        known[side] = Names.at(endpoint)
+                        wanted.discard(side)
         return View([one.row(known.get((one.role, one.conversation))) for one in found], sources)
 
     @checked

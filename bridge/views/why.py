@@ -22,7 +22,16 @@ from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound
 from konverse.schemas.identifiers import Address, Role
 
-from .reading_state import ReadingState, describe_forged, describe_stuck, reading_of
+from .membership import ConsumerGroups
+from .reading_state import (
+    ReadingState,
+    describe_dead,
+    describe_forged,
+    describe_stuck,
+    describe_unknown,
+    describe_unseen,
+    reading_of,
+)
 
 log: Final = logging.getLogger("konverse.operator")
 
@@ -67,7 +76,7 @@ def explain(kafka: Kafka, catalog: Catalog, conversation: UUID) -> Iterator[list
     if not search.found:
         raise DialogNotFound(
             f"no queue of database {catalog.database!r} has conversation {conversation}: it is over on both sides, or "
-            "it belongs to other databases (--database)" + _maybe_unseen(search.unseen, [*search.unread])
+            "it belongs to other databases (--database)" + describe_unseen(search.unseen, search.unread)
         )
     search.look_elsewhere()
     yield search.sides()
@@ -90,6 +99,7 @@ class _Search:
         self._kafka = kafka
         self._catalog = catalog
         self._conversation = conversation.bytes
+        self._groups = ConsumerGroups(kafka)
         self._around: dict[Address, list[str]] = {}
         self.found: list[_Side] = []
         self.unseen = 0
@@ -103,9 +113,9 @@ class _Search:
         """Read a partition."""
         with Follower(self._kafka, queue, partition) as following:
             state = following.catch_up()
-            reading = reading_of(self._kafka, queue, partition, following)
+            reading = reading_of(self._kafka, queue, partition, following, self._groups)
         self.unseen += reading.waiting
-        if reading.waiting and not reading.reader:
+        if reading.waiting and reading.reader is False:
             self.unread[queue.name] = None
         self._around[queue.address(partition)] = [
             *_of_the_queue(queue),
@@ -157,14 +167,6 @@ def _of_the_far(endpoint: Endpoint, around: Mapping[Address, list[str]]) -> Iter
             yield f"Where the other side lives, in {far.topic}/{far.partition}: {sentence}"
 
 
-def _maybe_unseen(offsets: int, unread: list[str]) -> str:
-    """Text about data that no owner has ingested; `unread`: the queues of such data that have no reader."""
-    if not offsets:
-        return ""
-    queues = f". No reader runs for {', '.join(map(repr, unread))}: start one (`konverse run`)" if unread else ""
-    return f", or its BEGIN is in the {counted(offsets, 'offset')} of logs that no owner has ingested{queues}"
-
-
 def _of_the_queue(queue: Queue) -> Iterator[str]:
     if not queue.status:
         yield f"Queue {queue.name!r} delivers no messages because its STATUS is OFF: alter_queue with status=True."
@@ -174,16 +176,14 @@ def _of_the_partition(reading: ReadingState) -> Iterator[str]:
     if reading.waiting:
         offsets = f"{counted(reading.waiting, 'offset')} of the log"
         yield f"Not in the journal of its partition yet, possibly with records of this conversation: {offsets}."
-    if reading.stuck:
-        said = describe_stuck(reading)
-        yield f"{said[0].upper()}{said[1:]}."
     if reading.released:
         yield "Its partition has no owner: no reader of the queue runs."
-    elif reading.silent:
-        yield (
-            f"The owner of its partition has written nothing for {reading.silent_s:,.0f} s, and is dead: "
-            "start a reader."
-        )
+    dead = describe_dead(reading)
+    for said in (describe_stuck(reading) if reading.stuck else "", dead and f"{dead}: start a reader"):
+        if said:
+            yield _sentence(said)
+    if reading.membership.unknown:
+        yield _sentence(describe_unknown(reading))
 
 
 def _of_strangers(state: Partition) -> Iterator[str]:
@@ -194,5 +194,8 @@ def _of_strangers(state: Partition) -> Iterator[str]:
 def _of_the_log(kafka: Kafka, topic: str, partition: int) -> Iterator[str]:
     held_up = stalled(kafka, topic, partition)
     if held_up is not None:
-        said = held_up.describe(topic, partition)
-        yield f"{said[0].upper()}{said[1:]}."
+        yield _sentence(held_up.describe(topic, partition))
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."

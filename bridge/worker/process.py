@@ -206,6 +206,7 @@ def main() -> None:
 
 def _do(app: App | Broker, job: Job, presence: Presence | None) -> int:
     with connection(app) as broker:
+        broker.operations.session_timeout_check.skip()
         working = WorkerProcess(broker, app, queue=job.queue, until_drained=job.until_drained, presence=presence)
         stopped = False
 

@@ -34,9 +34,6 @@ A death inside a handler is the first in a row at any age, as the next owners fi
 caused it.
 """
 
-LONG_SESSION_S: Final = 10.0
-"""A session timeout above this is worth a warning: the partitions of a killed worker wait that long."""
-
 _NOT_RESTARTED: Final = frozenset({PERMANENT_FAILURE + 2, PERMANENT_FAILURE + 7})
 """Codes after which a restart would fail the same way. Any other code may come from a handler that ends its process."""
 
@@ -54,40 +51,11 @@ def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
         answering = app.answering(broker)
         for activation in answering:
             activation.check(broker.catalog.get(Queue, activation.queue), processes=processes)
-        warn_of_a_long_session(broker.operations.session_timeout_s(), broker.settings.group_protocol)
+        broker.operations.session_timeout_check.run()
     active = [one for one in answering if one.max_readers]
     if processes:
         return [replace(job, queue=queue) for queue in _each_reader(active)]
     return [job] if active else []
-
-
-def warn_of_a_long_session(seconds: float | None, protocol: str) -> None:
-    """Warn if the partitions of a dead worker would wait long for another one, and name the setting to change.
-
-    `seconds` is None when Kafka does not tell.
-    """
-    if seconds is None:
-        log.info(
-            "how long the partitions of a killed worker wait for another worker is not known here: the brokers' "
-            "setting group.consumer.session.timeout.ms (Kafka's default is 45 s) cannot be read without the right "
-            "DESCRIBE_CONFIGS on the cluster"
-        )
-        return
-    if seconds <= LONG_SESSION_S:
-        return
-    name, place = (
-        ("session.timeout.ms", "the setting `client` of each worker")
-        if protocol == "classic"
-        else ("group.consumer.session.timeout.ms", "the brokers")
-    )
-    log.warning(
-        "the partitions of a killed worker wait %g s for another worker (%s, set here or by Kafka's default); "
-        "with %s=2000 and heartbeats of 200 ms in %s they wait 3 s",
-        seconds,
-        name,
-        name,
-        place,
-    )
 
 
 def _each_reader(activations: list[Activation]) -> Iterator[str]:

@@ -104,6 +104,7 @@ RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     "also: data, journal and snapshot topic of the queue": lambda kind: logs(kind.queue),
     "topic `I.open`, data topics of the targets' queues and of": lambda _: (rights.OPEN, ORDERS, SHOP),
     "with `mode` = `conversations` or `returned`": lambda _: (rights.OPEN,),
+    "groups of the queues that it shows": lambda _: tuple(f"{topic}.queue" for topic in (ORDERS, SHOP, NORTH)),
     "the three topics of a queue": lambda _: logs(NEW),
 }  # fmt: skip
 """How a resource begins on the page -> names of the topics."""

@@ -19,7 +19,7 @@ from konverse.deploy.host.processes import ProcessId
 from konverse.deploy.servers.state import ServerState, StackState
 from tests.kit.commands import run
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, send_orders, until
+from tests.kit.shop import DEADLINE_S, ORDER, answer, begin, connected, open_shop, pumped, send_orders, until
 
 COMMAND = [sys.executable, "-c", "from konverse.bridge.cli.main import app; app()"]
 NOBODY = "kafka://127.0.0.1:1"
@@ -113,9 +113,11 @@ def test_a_queue_without_a_reader_is_reported_with_its_waiting_offsets_with_and_
         {
             "owner": None,
             "reader": False,
+            "reader_unknown": None,
             "since": None,
             "silent_s": None,
             "stuck": False,
+            "unread": 0,
             "waiting": 4,
             "held_up": None,
             "forged": 0,
@@ -143,6 +145,30 @@ def test_a_queue_without_a_reader_is_reported_with_its_waiting_offsets_with_and_
     assert "NO READER, since 20" in out
     assert "3 offsets wait" in out
     assert shown["owner"][:8] not in out
+
+
+@pytest.mark.stack
+def test_the_view_of_an_unknown_conversation_says_where_it_may_be_and_which_reader_is_missing(
+    servers: Servers, database: str
+) -> None:
+    common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database, "--redis", servers.redis_url]
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        code, out, err = run("view", NOBODYS, *common)
+        assert (code, out) == (2, "")
+        assert f"has conversation {NOBODYS}: it is over on both sides, or it belongs to other databases" in err
+        assert "ingested" not in err, "no data waits"
+        dialog = begin(broker)
+        dialog.send(ORDER)
+        broker.flush()
+        code, out, err = run("view", str(dialog.id), *common)
+        assert (code, out) == (2, "")
+        assert f"no queue of database {database!r} has conversation {dialog.id}" in err
+        assert "its BEGIN is in the 2 offsets of logs that no owner has ingested" in err
+        assert "No reader runs for 'Orders', 'Shop': start one (`konverse run`)" in err
+        with broker.reader("Orders", timeout=1) as reader:
+            answer(reader)
+        assert str(dialog.id) in run("view", str(dialog.id), *common)[1]
 
 
 @pytest.mark.stack

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from konverse.bridge.admin.rights import TOPIC, Right
+from konverse.bridge.admin.rights import GROUP, TOPIC, Right
 from konverse.bridge.broker import Broker
 from konverse.bridge.owner.snapshots import Truncation
 from konverse.dialog.owner.events import Truncate
@@ -152,12 +152,13 @@ def _seldom(user: str, right: Right) -> bool:
     """Whether the acts above do not need the right.
 
     Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes and
-    skips nothing, nothing waits for the transmitter, and the records of an empty queue are not read before it is
-    dropped.
+    skips nothing, an onlooker asks for a group only where an owner is silent, nothing waits for the transmitter, and
+    the records of an empty queue are not read before it is dropped.
     """
-    _, name, operation = right
+    resource, name, operation = right
     return (
-        (name.endswith(".snapshot") and operation in (READ, WRITE))
+        (user, resource) == ("onlooker", GROUP)
+        or (name.endswith(".snapshot") and operation in (READ, WRITE))
         or (user, name)
         in {
             ("router", SHOP),
@@ -329,6 +330,26 @@ def owned(stack: tuple[Guarded, Broker]) -> Iterator[Guarded]:
     guarded, administrator = stack
     with administrator.reader("Orders") as reader, pumped(reader):
         yield guarded
+
+
+def test_without_the_right_to_describe_the_group_an_onlooker_does_not_know_whether_a_silent_owner_lives(
+    owned: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.views.reading_state.LAG_MS", -1)  # each owner counts as silent
+    group = Right(GROUP, f"{ORDERS}.queue", DESCRIBE)
+    owned.grant("onlooker", RIGHTS["onlooker"])
+    with owned.as_user("onlooker") as broker:
+
+        def reader() -> bool | None:
+            (state,) = broker.operations.reading_states("Orders")
+            assert state.reader is not None or f"rant {in_words(group)} to User:onlooker" in state.membership.unknown
+            return state.reader
+
+        until(reader, "a reader owns the partition")
+        owned.revoke("onlooker", group)
+        until(lambda: reader() is None, "the right is gone")
+        (lag,) = broker.operations.lag("Orders")
+        assert (lag.reader, f"rant {in_words(group)} to User:onlooker" in lag.unknown) == (None, True)
 
 
 def test_a_sender_takes_a_new_id_with_the_rights_that_the_operating_page_names(

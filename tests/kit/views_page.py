@@ -66,7 +66,7 @@ it below the table, or on standard error.
 |---|---|
 | empty | nothing: the message is being delivered |
 | Orders/0 has no owner | start a reader of the queue; of the transmission queue: `konverse transmit` |
-| the owner of Orders/0 is silent for 700 s | the owner is dead: start a reader |
+| the owner of Orders/0 is silent for 60 s | the owner is dead: start a reader |
 | the owner of Orders/0 has not committed it yet | nothing: the owner does so within its next commits |
 | it waits for earlier records to … | find the cause of that wait |
 | an error of Kafka's client | this process does not reach Kafka: check the broker and its address |

@@ -208,7 +208,7 @@ class Deserted:
     def words(self, error: Any, _need: object) -> str:
         return str(error.str())
 
-    def produce(self, _topic: str, _body: bytes, _key: None, _partition: int, report: Any) -> None:
+    def produce(self, _topic: str, _body: bytes, _key: None, _partition: int, report: Any, *_: Any) -> None:
         self.waiting.append(report)
 
     def poll(self, _wait_s: float) -> int:

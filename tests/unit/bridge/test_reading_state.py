@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
-from konverse.bridge.views.reading_state import describe_stuck, reading_state
+import pytest
+
+from konverse.bridge.views.membership import MEMBER, Membership
+from konverse.bridge.views.reading_state import (
+    LAG_MS,
+    ReadingState,
+    describe_dead,
+    describe_stuck,
+    describe_unknown,
+    reading_state,
+    with_membership,
+)
 from konverse.dialog.fold.journal import JournalHead
 from tests.kit.builders import log_of
 
@@ -46,6 +58,53 @@ def test_an_owner_that_leaves_old_data_unread_is_stuck_until_it_counts_as_dead()
         "its owner has written nothing for 42 s, although 3 offsets wait: it is busy or dead, and counts as dead after "
         "60 s"
     )
+    assert late._replace(membership=Membership(unknown="no right")).stuck
+    assert not late._replace(membership=Membership(left=True)).stuck, "it is dead"
     assert not late._replace(silent_s=4.0).stuck, "it has written something meanwhile"
     assert not late._replace(silent_s=61.0).stuck, "it is dead"
     assert not late._replace(released=True).stuck
+
+
+class Groups:
+    """Stands in for Kafka's consumer groups, and counts the questions."""
+
+    def __init__(self, told: Membership) -> None:
+        self._told = told
+        self.asked = 0
+
+    def membership(self, *_: object) -> Membership:
+        self.asked += 1
+        return self._told
+
+
+def judged(groups: Any, silent_ms: int, *, released: bool = False) -> ReadingState:
+    """The state of a partition whose last record is this old, with its owner's group."""
+    head = JournalHead(log_of())
+    head.clean, head.now_ms = released, NOW_MS - silent_ms
+    return with_membership(reading_state(head, 0, NOW_MS, 60.0), (None, 0), None, groups)  # type: ignore[arg-type]
+
+
+def test_an_owner_that_has_left_its_group_is_no_reader_since_its_last_record() -> None:
+    state = judged(Groups(Membership(left=True)), 42_000)
+    assert (state.reader, state.silent) == (False, False)
+    assert state.since == datetime.fromtimestamp((NOW_MS - 42_000) // 1000, UTC)
+    assert describe_dead(state) == "its owner has written nothing for 42 s, has left its consumer group, and is dead"
+
+
+def test_whether_a_silent_owner_is_a_reader_is_not_known_without_its_group() -> None:
+    state = judged(Groups(Membership(unknown="Kafka refuses it")), 42_000)
+    assert (state.reader, state.since, describe_dead(state)) == (None, None, "")
+    assert describe_unknown(state) == "whether its owner lives is not known: Kafka refuses it"
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "released", "reader"),
+    [(LAG_MS, False, True), (60_001, False, False), (42_000, True, False)],
+    ids=["its last record is a sign of life", "its silence is long enough", "it has released the partition"],
+)
+def test_the_group_is_not_asked_where_the_journal_leaves_no_doubt(
+    silent_ms: int, *, released: bool, reader: bool
+) -> None:
+    groups = Groups(Membership(unknown="Kafka refuses it"))
+    state = judged(groups, silent_ms, released=released)
+    assert (state.reader, state.membership, groups.asked) == (reader, MEMBER, 0)

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import SESSION_TIMEOUT_S, Topics
+from konverse.bridge.reader.session_timeout import LONG_SESSION_S, SessionTimeoutCheck, warn_of_a_long_session
 from konverse.bridge.runtime.settings import Settings
 
 
@@ -41,3 +42,33 @@ def test_in_the_classic_protocol_the_member_says_it() -> None:
     own = {"session.timeout.ms": "9000"}
     assert topics({}, group_protocol="classic", client=own).session_timeout_s() == 9.0
     assert topics({}, group_protocol="classic").session_timeout_s() == SESSION_TIMEOUT_S
+
+
+@pytest.mark.parametrize(
+    ("protocol", "setting"),
+    [
+        ("consumer", "group.consumer.session.timeout.ms=2000 and heartbeats of 200 ms in the brokers"),
+        ("classic", "session.timeout.ms=2000 and heartbeats of 200 ms in the setting `client` of each worker"),
+    ],
+)
+def test_a_long_session_is_named_with_its_setting_at_the_start(
+    caplog: pytest.LogCaptureFixture, protocol: str, setting: str
+) -> None:
+    warn_of_a_long_session(LONG_SESSION_S, protocol)
+    assert not caplog.messages
+    warn_of_a_long_session(45.0, protocol)
+    (said,) = caplog.messages
+    assert "killed worker wait 45 s for another worker" in said
+    assert setting in said
+
+
+def test_a_connection_asks_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:
+    known = topics({}, group_protocol="classic")
+    check = SessionTimeoutCheck(known, "classic")
+    for _ in range(3):
+        check.run()
+    assert len(caplog.messages) == 1
+    skipped = SessionTimeoutCheck(known, "classic")
+    skipped.skip()
+    skipped.run()
+    assert len(caplog.messages) == 1, "another process has warned"

@@ -18,12 +18,10 @@ from konverse.bridge.worker.process import DRAINED, PERMANENT_FAILURE, STOPPED, 
 from konverse.bridge.worker.supervisor import (
     BACK_OFF_S,
     BACK_OFF_S_MAX,
-    LONG_SESSION_S,
     Child,
     Supervisor,
     _signal_name,
     back_off_s,
-    warn_of_a_long_session,
 )
 from tests.kit.shop import until
 
@@ -184,21 +182,3 @@ def test_a_handler_that_comes_back_is_no_longer_at_work_and_one_that_exits_is() 
         sys.exit(1)
     assert seen.in_a_handler()
     seen.close()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "setting"),
-    [
-        ("consumer", "group.consumer.session.timeout.ms=2000 and heartbeats of 200 ms in the brokers"),
-        ("classic", "session.timeout.ms=2000 and heartbeats of 200 ms in the setting `client` of each worker"),
-    ],
-)
-def test_a_long_session_is_named_with_its_setting_at_the_start(
-    caplog: pytest.LogCaptureFixture, protocol: str, setting: str
-) -> None:
-    warn_of_a_long_session(LONG_SESSION_S, protocol)
-    assert not caplog.messages
-    warn_of_a_long_session(45.0, protocol)
-    (said,) = caplog.messages
-    assert "killed worker wait 45 s for another worker" in said
-    assert setting in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from konverse.bridge.admin.operations import Operations
 from konverse.bridge.cli import show
 from konverse.bridge.redis.view import Header
 from konverse.bridge.views import reading_state
+from konverse.bridge.views.membership import Membership
 from konverse.bridge.views.partitions import BEHIND, PartitionView
 from konverse.bridge.views.reading_state import ReadingState, reading_states
 from konverse.dialog.fold.journal import JournalHead
@@ -124,7 +126,7 @@ def test_the_reading_states_of_the_other_partitions_are_given(monkeypatch: pytes
     monkeypatch.setattr(
         reading_state,
         "reading_of",
-        lambda _kafka, _queue, _number, one: ReadingState(one.head.owner, False, 1, 0, 9, 0),
+        lambda _kafka, _queue, _number, one, _groups: ReadingState(one.head.owner, False, 1, 0, 9, 0),
     )
     kafka: Any = SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=9.0))
     states = [*reading_states(kafka, QUEUE)]
@@ -147,3 +149,18 @@ def test_the_view_of_a_queue_says_which_partitions_are_unreadable_and_which_come
     ]
     assert not any("NO READER" in line for line in lines)
     assert any("UNREADABLE" in line for line in lines)
+
+
+def test_the_view_of_a_queue_says_that_it_does_not_know_whether_a_silent_owner_lives(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    queue, header = replace(QUEUE, partitions=1), Header(7, 1, "", 0, 0, complete=True)
+    silent = ReadingState(b"o" * 16, False, NOW_MS, 42.0, 90.0, 0, membership=Membership(unknown="Grant DESCRIBE"))
+    show._show_queue(queue, [silent], [PartitionView(header, [])], as_json=False)
+    told = capsys.readouterr().out
+    assert "NOT KNOWN" in told
+    assert "NO READER" not in told
+    assert "Orders/0: whether its owner lives is not known: Grant DESCRIBE" in told
+    show._show_queue(queue, [silent], [PartitionView(header, [])], as_json=True)
+    (shown,) = json.loads(capsys.readouterr().out)["partitions"].values()
+    assert (shown["owner"], shown["reader"], shown["reader_unknown"]) == ((b"o" * 16).hex(), None, "Grant DESCRIBE")

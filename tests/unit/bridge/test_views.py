@@ -14,7 +14,7 @@ from konverse.bridge.owner.follower import Ahead
 from konverse.bridge.views.contents import Contents
 from konverse.bridge.views.endpoints import NOT_IN_REDIS, endpoints, groups, shown_endpoint
 from konverse.bridge.views.outbox import outputs
-from konverse.bridge.views.partitions import Folded
+from konverse.bridge.views.partitions import Folded, StateReader
 from konverse.bridge.views.rows import ConversationEndpointRow, QueueRow
 from konverse.bridge.views.view_result import View
 from konverse.bridge.views.views import COLUMNS, Views
@@ -74,7 +74,9 @@ def folded(side: Side, committed: dict[Address, int] | None = None, **head: Any)
 
 
 def said(folded: Folded, *topics: str) -> list[Outgoing]:
-    return [*outputs(folded, 60.0, topics or TOPICS)]
+    looking = StateReader.__new__(StateReader)
+    looking._silence_timeout_s = 60.0
+    return [*outputs(folded, looking.unled(folded), topics or TOPICS)]
 
 
 # -------------------------------------------------------------------------------------------------------- contents

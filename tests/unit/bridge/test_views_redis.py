@@ -12,7 +12,16 @@ import pytest
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.redis.view import Header
 from konverse.bridge.views import partitions
-from konverse.bridge.views.partitions import BEHIND, LAST_RECORDS, MISSING, PartitionView, ViewReader, _is_fresh
+from konverse.bridge.views.membership import MEMBER, ConsumerGroups, Membership
+from konverse.bridge.views.partitions import (
+    BEHIND,
+    LAST_RECORDS,
+    MISSING,
+    PartitionView,
+    ViewReader,
+    _is_fresh,
+    _Present,
+)
 from konverse.dialog.owner.view import ViewRow
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import PartitionHalted, TopicMismatch
@@ -58,6 +67,15 @@ class Message(NamedTuple):
 
     def timestamp(self) -> tuple[int, int]:
         return 1, self.time_ms
+
+
+class Groups(NamedTuple):
+    """Stands in for Kafka's consumer groups: what they tell about each owner."""
+
+    told: Membership
+
+    def membership(self, *_: object) -> Membership:
+        return self.told
 
 
 OWNER = b"o" * 16
@@ -110,8 +128,24 @@ CLAIM = encode_claim(Claim(2, OWNER, 1, OWNER, OWNER, OWNER, clean=True))
 )
 def test_redis_counts_when_the_last_owner_has_shown_it(reader: Logs, shown: int, *, fresh: bool) -> None:
     header = Header(shown, 1, OWNER.hex(), 0, 0, complete=True)
-    queue = QUEUE
-    assert _is_fresh(cast("LogReader", reader), (queue, 0), header, NOW_MS, 600.0) is fresh
+    now = _Present(NOW_MS, 600.0, cast("ConsumerGroups", Groups(MEMBER)))
+    assert _is_fresh(cast("LogReader", reader), (QUEUE, 0), header, now) is fresh
+
+
+@pytest.mark.parametrize(
+    ("reader", "shown", "fresh"),
+    [
+        (Logs(LEADS, LEADS, age_s=60), 0, False),
+        (Logs(LEADS, LEADS, age_s=60), 1, True),
+        (Logs(LEADS, LEFT, age_s=60), 0, True),
+        (Logs(LEADS, LEADS, age_s=1), 0, True),
+    ],
+    ids=["something is not shown", "all is shown", "it released the partition", "its last record is a sign of life"],
+)
+def test_redis_must_show_all_of_an_owner_that_has_left_its_group(reader: Logs, shown: int, *, fresh: bool) -> None:
+    header = Header(shown, 1, OWNER.hex(), 0, 0, complete=True)
+    now = _Present(NOW_MS, 600.0, cast("ConsumerGroups", Groups(Membership(left=True))))
+    assert _is_fresh(cast("LogReader", reader), (QUEUE, 0), header, now) is fresh
 
 
 class Store:
@@ -166,6 +200,7 @@ def view_reader(logs: Logs) -> Any:
     """A ViewReader of these logs."""
     reader: Any = ViewReader.__new__(ViewReader)
     reader._reader = logs
+    reader._groups = Groups(MEMBER)
     reader._kafka = SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=600.0))
     reader._topics = SimpleNamespace(same_queue=lambda _queue: None)
     return reader

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from konverse.bridge.views.reading_state import reading_state
-from konverse.bridge.views.why import _maybe_unseen, _of_the_partition
+from konverse.bridge.views.membership import MEMBER, Membership
+from konverse.bridge.views.reading_state import describe_unseen, reading_state
+from konverse.bridge.views.why import _of_the_partition
 from konverse.dialog.fold.journal import JournalHead
 from tests.kit.builders import log_of
 
 NOW_MS = 1_800_000_000_000
 
 
-def told(head: JournalHead, waiting: int) -> list[str]:
-    return [*_of_the_partition(reading_state(head, waiting, NOW_MS, 60.0))]
+def told(head: JournalHead, waiting: int, membership: Membership = MEMBER) -> list[str]:
+    state = reading_state(head, waiting, NOW_MS, 60.0)
+    return [*_of_the_partition(state._replace(membership=membership))]
 
 
 def test_the_text_about_a_partition_without_a_live_owner_says_so() -> None:
@@ -29,8 +31,20 @@ def test_the_text_about_a_partition_without_a_live_owner_says_so() -> None:
     assert "1 offset of the log" in behind
 
 
+def test_the_text_about_a_silent_owner_says_what_its_consumer_group_tells() -> None:
+    head = JournalHead(log_of())
+    head.clean, head.now_ms = False, NOW_MS - 42_000
+    assert told(head, 0) == []
+    assert told(head, 0, Membership(left=True)) == [
+        "Its owner has written nothing for 42 s, has left its consumer group, and is dead: start a reader."
+    ]
+    assert told(head, 0, Membership(unknown="Kafka refuses. Grant it")) == [
+        "Whether its owner lives is not known: Kafka refuses. Grant it."
+    ]
+
+
 def test_uningested_offsets_are_mentioned_only_if_there_are_any() -> None:
-    assert _maybe_unseen(0, []) == ""
-    assert "in the 1 offset of logs" in _maybe_unseen(1, [])
-    unread = _maybe_unseen(1_234, ["Orders", "Shop"])
+    assert describe_unseen(0, []) == ""
+    assert "in the 1 offset of logs" in describe_unseen(1, [])
+    unread = describe_unseen(1_234, ["Orders", "Shop"])
     assert "in the 1,234 offsets of logs that no owner has ingested. No reader runs for 'Orders', 'Shop'" in unread

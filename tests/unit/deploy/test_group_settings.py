@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.bridge.worker.supervisor import LONG_SESSION_S
+from konverse.bridge.reader.session_timeout import LONG_SESSION_S
 from konverse.deploy.servers.kafka import common_settings
 
 ROOT = Path(__file__).parents[3]

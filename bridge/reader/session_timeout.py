@@ -1,0 +1,61 @@
+"""Names a session timeout of consumer groups that lets the partitions of a killed reader wait long."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from konverse.bridge.kafka.topics import Topics
+
+log: Final = logging.getLogger("konverse.reader")
+
+LONG_SESSION_S: Final = 10.0
+"""A session timeout above this is worth a warning: the partitions of a killed worker wait that long."""
+
+
+class SessionTimeoutCheck:
+    """Warns of a long session timeout, once for a connection."""
+
+    def __init__(self, topics: Topics, protocol: str) -> None:
+        self._topics = topics
+        self._protocol = protocol
+        self._done = False
+
+    def run(self) -> None:
+        """Ask Kafka and warn, the first time."""
+        if not self._done:
+            self._done = True
+            warn_of_a_long_session(self._topics.session_timeout_s(), self._protocol)
+
+    def skip(self) -> None:
+        """Ask nothing: another process has warned. `konverse run` does so before it starts its workers."""
+        self._done = True
+
+
+def warn_of_a_long_session(seconds: float | None, protocol: str) -> None:
+    """Warn if the partitions of a dead worker would wait long for another one, and name the setting to change.
+
+    `seconds` is None when Kafka does not tell.
+    """
+    if seconds is None:
+        log.info(
+            "how long the partitions of a killed worker wait for another worker is not known here: the brokers' "
+            "setting group.consumer.session.timeout.ms (Kafka's default is 45 s) cannot be read without the right "
+            "DESCRIBE_CONFIGS on the cluster"
+        )
+        return
+    if seconds <= LONG_SESSION_S:
+        return
+    name, place = (
+        ("session.timeout.ms", "the setting `client` of each worker")
+        if protocol == "classic"
+        else ("group.consumer.session.timeout.ms", "the brokers")
+    )
+    log.warning(
+        "the partitions of a killed worker wait %g s for another worker (%s, set here or by Kafka's default); "
+        "with %s=2000 and heartbeats of 200 ms in %s they wait 3 s",
+        seconds,
+        name,
+        name,
+        place,
+    )
