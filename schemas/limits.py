@@ -122,6 +122,9 @@ ANSWER_ENTRIES_MAX: Final = 10_000
 WRITER_HOLE_ENTRIES_MAX: Final = 16
 """Holes in a writer's counters that a partition tells apart; the oldest two are merged, and their detail is lost."""
 
+WRITER_HOLE_RECORDS_MAX: Final = 1_000_000
+"""Acknowledged records of a writer that a log may lack before one record; a record that claims more is not believed."""
+
 NOTICED_WRITERS_MAX: Final = 10_000
 """Writers that a partition remembers having sent a notice; the oldest may get it again."""
 

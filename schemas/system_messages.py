@@ -134,6 +134,14 @@ def lost_body(start: int, end: int) -> bytes:
     )
 
 
+ACKED_LOST_BODY: Final = error_body(
+    BROKER_ERROR,
+    "The log of this conversation lost records that Kafka had acknowledged, and messages of this conversation may be "
+    "among them.",
+)
+"""The Error of a conversation whose log lacks acknowledged records of a sender: they were never received."""
+
+
 class Rejection(NamedTuple):
     """Why a receiver rejects a message."""
 

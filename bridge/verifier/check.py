@@ -317,7 +317,7 @@ def _lives_again(
     for verdict in verdicts:
         for conversation, opener, home in verdict.fold.again:
             there = by_address.get(home)
-            if there is None or there.place.start is not None or there.fold.losses.count:
+            if there is None or there.place.start is not None or there.fold.losses.any:
                 continue  # the BEGIN may precede the records that were read, or be lost
             behind = there.fold.ingested_to < there.place.data_end
             if not (behind or (conversation, opener) in begun or conversation in refused):
@@ -358,7 +358,7 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     dialog. Where data was lost nothing is reported: without its FIRST a conversation does not exist at the target, so
     all its later messages look late.
     """
-    if any(verdict.fold.losses.count for verdict in verdicts):
+    if any(verdict.fold.losses.any for verdict in verdicts):
         return
     given_up = frozenset[bytes]().union(*(verdict.fold.given_up | verdict.fold.named.refused for verdict in verdicts))
     ended = {

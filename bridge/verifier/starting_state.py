@@ -208,6 +208,7 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
 def _begin_losses(fold: SecondFold, base: dict[str, Any]) -> None:
     losses, writers = fold.losses, identifiers(base["writers"])
     losses.count, losses.hole = int(base["lost_to"] > 0), (base["lost_from"], base["lost_to"])
+    losses.unsaid = 0 if losses.count else len(base["holes"])
     for item in base["holes"]:
         told = item["told"]
         unanswered = None if told < 0 else [*range(told, item["end"])]

@@ -16,7 +16,7 @@ from konverse.dialog.session.lanes import Handed
 from konverse.schemas.errors import TransactionTooLarge
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.envelope import encode, encode_suffix, flagged, head
 from konverse.schemas.wire.records import FIRST, LAST, NO_SEQUENCE, RETURNING, Begin, Kind, Pending, Suffix
 
 Counts = dict[tuple[Address, bool], tuple[int, int]]
@@ -118,7 +118,7 @@ class Task:
 
 def ending(prefix: bytes) -> bytes:
     """The header prefix of a message that also ends its side of the dialog, after all rows of the batch."""
-    return bytes((prefix[0], prefix[1] | LAST)) + prefix[2:]
+    return flagged(prefix, LAST)
 
 
 def too_large(address: Address) -> str:

@@ -14,7 +14,7 @@ from konverse.dialog.rules.attempts import claimed
 from konverse.dialog.rules.loss import lost_by
 from konverse.dialog.rules.timers import settle
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import RecordColumns, alarm_of, alarm_of_session, alarm_of_unknown
+from konverse.dialog.state.recent import RecordColumns, alarm_of, alarm_of_loss, alarm_of_session, alarm_of_unknown
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.wire.journal import Claim, Commit
 
@@ -169,6 +169,8 @@ class Fold:
         recent, where = self.state.recent, self.head.where
         while recent.found:
             self.journal.alarms.append(alarm_of(recent.found.popleft(), where))
+        while recent.losses:
+            self.journal.alarms.append(alarm_of_loss(recent.losses.popleft(), where))
         while recent.told:
             self.journal.alarms.append(alarm_of_session(recent.told.popleft()))
         if recent.unknown_at is not None and not self._has_said_unknown:

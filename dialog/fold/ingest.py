@@ -15,19 +15,21 @@ from konverse.dialog.rules.bounces import on_bounce, on_confirm, on_redirect
 from konverse.dialog.rules.client_transactions import on_transaction
 from konverse.dialog.rules.endings import on_end, on_end_call, on_no_peer
 from konverse.dialog.rules.half_close import on_fin, on_fin_answer
-from konverse.dialog.rules.holes import comes_late, skips_gap
-from konverse.dialog.rules.loss import on_late
+from konverse.dialog.rules.heirs import closing_of
+from konverse.dialog.rules.holes import comes_late, skips_gap, vouches
+from konverse.dialog.rules.loss import lose_acked, on_late
 from konverse.dialog.rules.messages import on_begin, on_message
 from konverse.dialog.rules.relocation import forwarded, on_closed, on_install, unwrap
 from konverse.dialog.rules.replies import on_answer, refuse_closed
 from konverse.dialog.rules.timers import on_set_timer
-from konverse.dialog.rules.writers import admit, closing_of, on_close_writer, on_contested, on_gap
+from konverse.dialog.rules.writers import admit, on_close_writer, on_contested, on_gap
 from konverse.dialog.state.endpoint import Record, Stamp
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import RecordColumns
+from konverse.dialog.state.writer import Writer
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_envelope
-from konverse.schemas.wire.records import Envelope, Kind
+from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_envelope, unflagged
+from konverse.schemas.wire.records import ACKED, Envelope, Kind
 from konverse.schemas.wire.varint import LOW_MASK
 
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
@@ -111,11 +113,13 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
         envelope = envelope._replace(counter=-1 - offset)
         header = encode_envelope(envelope)
     else:
-        if envelope.counter > writer.next and not skips_gap(state, writer, envelope.counter):
+        if envelope.counter > writer.next and not _goes_on(state, writer, envelope, offset):
             state.recent.pass_over(offset)
             on_gap(state, envelope, writer.next)
             return
         writer.advance()
+    if envelope.flags & ACKED:
+        envelope, header = envelope._replace(flags=envelope.flags & ~ACKED), unflagged(header, ACKED)
     if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
@@ -123,10 +127,18 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
         _dispatch(state, offset, header, envelope, record)
 
 
+def _goes_on(state: Partition, writer: Writer, envelope: Envelope, offset: int) -> bool:
+    """Whether a writer goes on behind a gap, because the records before this one are lost."""
+    if vouches(state, envelope, writer.next):
+        lose_acked(state, writer, envelope.counter, offset)
+        return True
+    return skips_gap(state, writer, envelope.counter)
+
+
 def _dispatch(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     handler = _HANDLERS.get(envelope.kind)
     if handler is None:  # VOID, or a kind of a later version: it uses up its counter and has no effect
-        state.statistics.undeliverable += 1
+        state.statistics.undeliverable += envelope.kind is not Kind.VOID
         return
     handler(state, offset, header, envelope, record)
 

@@ -11,14 +11,14 @@ state, which means that a log was changed.
     half_close           FIN: a side sends nothing more, and still receives
     replies              answers to records that are not accepted
     bounces              messages that came back to their home, and their session's decisions about them
-    writers              which writers are admitted; CLOSE_WRITER, heirs, PRUNE
+    writers, heirs       which writers are admitted; CLOSE_WRITER, heirs, PRUNE
     groups               conversation groups and priority levels; MOVE CONVERSATION
     timers               conversation timers and lifetimes
     attempts             failed handlers, dead owners, poison messages
     relocation           an endpoint moves to another partition, and its records follow
     batches              rows that Spark writes: void until their batch is decided
     client_transactions  a client's transaction on several dialogs
-    loss, holes, accepted_loss   records that were deleted before they were ingested
+    loss, holes, accepted_loss   records that were deleted or lost before they were ingested
 
 Three laws hold in all of them. Each counter of a writer is accepted once and in order (I4, I5). An endpoint that has
 ended accepts nothing more (I9). A record that was acknowledged to its sender is received, comes back, or is reported

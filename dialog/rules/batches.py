@@ -43,10 +43,11 @@ from konverse.schemas.wire.operations import Abandon, Exclude, Rare
 from konverse.schemas.wire.records import LAST, NO_SEQUENCE, Decision, Envelope, Kind, Pending, Suffix, Veto
 
 from .endings import call_end
+from .heirs import closing_of
 from .messages import on_begin, on_message
 from .relocation import forwarded
 from .replies import refuse_closed
-from .writers import closing_of, is_over
+from .writers import is_over
 
 
 def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:

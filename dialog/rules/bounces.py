@@ -38,7 +38,7 @@ from konverse.schemas.wire.records import (
 )
 
 from .endings import end_endpoint
-from .writers import is_behind
+from .heirs import is_behind
 
 _KEPT: Final = RETURNING | NAMED
 """Flags of a REDIRECT that the redirected message keeps."""

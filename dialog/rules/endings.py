@@ -21,8 +21,8 @@ from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.operations import Cleanup, Fail, Withdraw
 from konverse.schemas.wire.records import NAMED, NO_SEQUENCE, REFUSED, End, Envelope, Kind, Suffix
 
+from .heirs import may_open
 from .replies import answer_no_peer, follows_missed_replies, other
-from .writers import may_open
 
 _CALL_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
 _HOW: Final = {State.DISCONNECTED_INBOUND: How.AFTER_PEER, State.ERROR: How.AFTER_ERROR}

@@ -1,4 +1,6 @@
-"""Holes: counters that a partition passed over because their records were deleted unread (LOST, protocol.md 7.7).
+"""Holes: counters that a partition passed over because their records are lost (protocol.md 7.7).
+
+They were deleted unread (LOST), or the log lacks them although Kafka had acknowledged them (M291).
 
     counters   0 1 2 [3 4 5] 6 7 8     3 to 5 were in the lost data; 6 is the first counter ingested after it
 
@@ -17,7 +19,18 @@ from collections.abc import Iterable
 
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import MERGED, Hole, Writer
-from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
+from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX, WRITER_HOLE_RECORDS_MAX
+from konverse.schemas.wire.records import ACKED, Envelope
+
+
+def vouches(state: Partition, envelope: Envelope, expected: int) -> bool:
+    """Whether a record behind a gap tells that Kafka had acknowledged the records in it, so that they are lost.
+
+    After a LOST the gap of an owner is taken for a part of that, for which every conversation has failed already.
+    """
+    explained = state.lost_to and time_of_writer(envelope.writer) is None
+    return bool(envelope.flags & ACKED and not explained) and envelope.counter - expected <= WRITER_HOLE_RECORDS_MAX
 
 
 def skips_gap(state: Partition, writer: Writer, counter: int) -> bool:

@@ -1,4 +1,4 @@
-"""LOST: data that was deleted before the partition ingested it (protocol.md section 7.7).
+"""Data that is lost before the partition ingested it (protocol.md section 7.7): LOST, and acknowledged records.
 
 It is unknown which records those were. So every conversation that may have missed one fails, on both sides, with an
 Error that names the range; no conversation silently starts over. The next records of each writer are accepted, even
@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from konverse.dialog.state.endpoint import Endpoint, FarStamp, Record
 from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import AckedLoss
 from konverse.dialog.state.transitions import RECEIVING, State
-from konverse.schemas.identifiers import Role
-from konverse.schemas.system_messages import ERROR, lost_body
+from konverse.dialog.state.writer import Writer
+from konverse.schemas.identifiers import Role, time_of_writer
+from konverse.schemas.system_messages import ACKED_LOST_BODY, ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
 
 from .endings import expect_first_of_home, fail, peer_ends
+from .heirs import is_behind
+from .holes import pass_over
 from .relocation import forwarded
 from .replies import answer_lost, bounce, other, refuse_begin
 
@@ -38,6 +42,39 @@ def lose(state: Partition, lost: Lost) -> None:
             _fail(state, endpoint, lost, body)
     for role, conversation in [*state.moves.stubs]:
         _fail_elsewhere(state, other(role), conversation, lost, body)
+
+
+def lose_acked(state: Partition, writer: Writer, counter: int, offset: int) -> None:
+    """Pass over the counters before this one: Kafka had acknowledged their records, and the log lacks them (M291).
+
+    Conversations that may have missed one fail: those of the session, or all if the writer is an owner.
+    """
+    first = writer.next
+    state.statistics.lost += counter - first
+    state.recent.lose(AckedLoss(writer.id, first, counter, offset))
+    if writer.closed_at is not None:  # whoever closed it was told that these records are not received
+        writer.go_on_at(counter)
+        return
+    pass_over(writer, counter)
+    lost = Lost(offset, offset)
+    for endpoint in state.live():
+        if _may_miss(state, endpoint, writer) and (endpoint.role, endpoint.conversation) not in state.moves.stubs:
+            _fail(state, endpoint, lost, ACKED_LOST_BODY)
+    for role, conversation in [*state.moves.stubs]:
+        _fail_elsewhere(state, other(role), conversation, lost, ACKED_LOST_BODY)
+
+
+def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer) -> bool:
+    """Whether a writer may have written to an endpoint: an owner to all, a session to those that it opened or knows."""
+    if time_of_writer(writer.id) is None or any(lane.writer is writer for lane in endpoint.lanes()):
+        return True
+    opener = state.writers.get(endpoint.opener)
+    return endpoint.opener == writer.id or (opener is not None and is_behind(state, opener, writer.id))
+
+
+def _body_of_loss(state: Partition) -> bytes:
+    """The Error of a conversation that missed a record which was passed over."""
+    return lost_body(state.lost_from, state.lost_to) if state.lost_to else ACKED_LOST_BODY
 
 
 def describe_loss(state: Partition) -> str:
@@ -63,9 +100,9 @@ def on_late(state: Partition, envelope: Envelope, record: Record) -> None:
         return
     endpoint, lost = state.endpoint(other(envelope.role), envelope.conversation), Lost(state.lost_from, state.lost_to)
     if endpoint is not None:
-        _fail(state, endpoint, lost, lost_body(*lost))
+        _fail(state, endpoint, lost, _body_of_loss(state))
     elif (other(envelope.role), envelope.conversation) in state.moves.stubs:
-        _fail_elsewhere(state, envelope.role, envelope.conversation, lost, lost_body(*lost))
+        _fail_elsewhere(state, envelope.role, envelope.conversation, lost, _body_of_loss(state))
     elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
         answer_lost(state, envelope)
 
@@ -84,8 +121,7 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
     writer = state.writers.get(envelope.writer)
     if writer is None or not writer.holes:
         return False
-    lost = Lost(state.lost_from, state.lost_to)
-    _fail(state, endpoint, lost, lost_body(*lost))
+    _fail(state, endpoint, Lost(state.lost_from, state.lost_to), _body_of_loss(state))
     return True
 
 

@@ -19,6 +19,7 @@ from konverse.schemas.wire.varint import LOW_MASK
 
 from .endings import end_endpoint, fail, forget_first_of_home
 from .groups import rank
+from .heirs import may_open
 from .loss import misses
 from .replies import (
     answer_cleaned,
@@ -32,7 +33,6 @@ from .replies import (
     refuse_over,
 )
 from .timers import begin_lifetime
-from .writers import may_open
 
 
 def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:

@@ -10,7 +10,16 @@ from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import NO_HEIR
 from konverse.schemas.identifiers import Address, Role, time_of_writer
-from konverse.schemas.system_messages import ANOTHER_ID, END_DIALOG, ERROR, NO_PEER_BODY, OVER, error_body, lost_body
+from konverse.schemas.system_messages import (
+    ACKED_LOST_BODY,
+    ANOTHER_ID,
+    END_DIALOG,
+    ERROR,
+    NO_PEER_BODY,
+    OVER,
+    error_body,
+    lost_body,
+)
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.records import (
     NAMED,
@@ -137,9 +146,10 @@ def answer_lost(state: Partition, envelope: Envelope) -> None:
 
     The home ignores this if it already knows of the conversation's end.
     """
-    home = home_of(envelope, state)
-    if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
-        body = lost_body(state.lost_from, state.lost_to)
+    home, writer = home_of(envelope, state), state.writers.get(envelope.writer)
+    lossy = state.lost_to or (writer is not None and writer.holes)
+    if lossy and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
+        body = lost_body(state.lost_from, state.lost_to) if state.lost_to else ACKED_LOST_BODY
         say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
 
 

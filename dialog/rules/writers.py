@@ -13,11 +13,13 @@ from konverse.dialog.state.endpoint import Record
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import CHANGED, NO_HEIR, Writer
 from konverse.schemas.identifiers import time_of_writer
-from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX, WRITER_HOLE_RECORDS_MAX
 from konverse.schemas.wire.operations import Prune
-from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, WriterClosed
+from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason
 
-from .holes import pass_over
+from .heirs import closing_of, is_behind, may_open
+from .holes import vouches
+from .loss import lose_acked
 from .replies import answer, home_of
 
 _REFUSING: Final = (NoticeReason.PRUNED, NoticeReason.CLOCK)
@@ -33,12 +35,10 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
     if reason is not None:
         state.statistics.strangers += 1
         _tell(state, envelope, 0, reason)
-    elif envelope.counter and not state.lost_to:
+    elif envelope.counter and not (state.lost_to or vouches(state, envelope, 0)):
         on_gap(state, envelope, 0)
     else:
         writer = state.writers[envelope.writer] = Writer(envelope.writer)
-        if envelope.counter:  # its first records were lost
-            pass_over(writer, envelope.counter)
         return writer
     return None
 
@@ -92,7 +92,7 @@ def _note(state: Partition, writer: bytes, told: int) -> None:
     state.noticed[writer] = told
 
 
-def on_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_close_writer(state: Partition, offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CLOSE_WRITER: closes the writer named in the conversation field, and tells the sender where it was closed."""
     identifier, home = envelope.conversation, envelope.suffix.home
     writer = state.writers.get(identifier)
@@ -103,9 +103,11 @@ def on_close_writer(state: Partition, _offset: int, _header: bytes, envelope: En
                 answer(state, home, Kind.NOTICE, Notice(identifier, 0, state.address, reason))
             return
         writer = state.writers[identifier] = Writer(identifier)
+    inherits = envelope.flags & HEIR and envelope.writer != identifier
+    if inherits and writer.closed_at is None and 0 < envelope.sequence - writer.next <= WRITER_HOLE_RECORDS_MAX:
+        lose_acked(state, writer, envelope.sequence, offset)
     writer.close()
     state.judgements.pop(identifier, None)
-    inherits = envelope.flags & HEIR and envelope.writer != identifier
     if writer.heir is None:
         writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NO_HEIR
     elif inherits and not is_behind(state, writer, envelope.writer):
@@ -121,32 +123,6 @@ def _goes_on_at(envelope: Envelope, writer: Writer) -> int:
     """Counter of the heir's CLOSE_WRITER, after which the heir resends; -1 when it believes that nothing is missing."""
     assert writer.closed_at is not None
     return envelope.counter if envelope.sequence <= writer.closed_at else NO_HEIR[1]
-
-
-def closing_of(state: Partition, writer: Writer) -> WriterClosed:
-    """The WRITER_CLOSED detail about a closed writer."""
-    assert writer.closed_at is not None
-    return WriterClosed(writer.id, writer.closed_at, state.address, writer.heir and writer.heir[0])
-
-
-def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
-    """Whether `identifier` is an heir of the writer, or an heir of an heir."""
-    heir: Writer | None = writer
-    while heir is not None and heir.heir is not None:
-        if heir.heir[0] == identifier:
-            return True
-        heir = state.writers.get(heir.heir[0])
-    return False
-
-
-def may_open(state: Partition, opener: bytes) -> bool:
-    """Whether a FIRST of this opener may still come; False when it, or its last heir, was closed without an heir."""
-    writer = state.writers.get(opener)
-    while writer is not None and writer.heir is not None:
-        if writer.heir is NO_HEIR:
-            return False
-        writer = state.writers.get(writer.heir[0])
-    return True
 
 
 def _drop_tombstones(state: Partition) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from konverse.dialog.rules.holes import hole_at
 from konverse.dialog.state.partition import Partition
@@ -16,13 +16,16 @@ from konverse.dialog.state.writer import NO_HEIR
 from konverse.dialog.window import Window
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import QueueFull
-from konverse.schemas.identifiers import Address, time_of_writer
+from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.wire.envelope import CONVERSATION_AT
-from konverse.schemas.wire.records import Begin, Kind
+from konverse.schemas.wire.envelope import CONVERSATION_AT, encode_suffix, flagged, head
+from konverse.schemas.wire.records import ACKED, NO_SEQUENCE, Begin, Kind, Suffix
 from konverse.schemas.wire.token import Sent
 from konverse.schemas.wire.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
+NOBODY: Final = bytes(16)
+"""In place of a conversation id, in a record that concerns none."""
+_NOTHING: Final = encode_suffix(Suffix())
 Handed = tuple[bytes, bytes, bytes | None]
 """A record for the producer: header, key, body."""
 
@@ -39,6 +42,10 @@ class Single(NamedTuple):
     def is_message(self) -> bool:
         """Whether it is a message of the application."""
         return self.prefix[0] == Kind.MESSAGE << 1
+
+    def vouching(self) -> Single:
+        """The same record with the flag ACKED."""
+        return self._replace(prefix=flagged(self.prefix, ACKED))
 
 
 class Speaker(Protocol):
@@ -92,6 +99,7 @@ class Lane:
         "room",
         "shift",
         "suffixes",
+        "vouched",
         "weight",
         "window",
         "writer",
@@ -122,11 +130,25 @@ class Lane:
         """The lane that holds its records now, under another writer id."""
         self.shift = 0
         """Added to a counter of this lane, it gives the record's counter in `moved`."""
+        self.vouched = 0
+        """Counter after the last record that vouched for the earlier ones."""
         self.low = SMALL
         self.high = b""
 
+    def vouch(self) -> None:
+        """Vouch for the messages since the last vouching record by a record without another effect (M291)."""
+        if self.vouched < self.next and self.window.acked == self.next:
+            prefix = head(Kind.VOID, 0, Role.INITIATOR, self.address.tag, self.writer) + NOBODY
+            self.put(Single(prefix, NO_SEQUENCE, self.writer), _NOTHING, None)
+
     def put(self, origin: Speaker | Single, suffix: bytes, body: bytes | None) -> None:
-        """Append a record (for messages the driver's hot path does this inline)."""
+        """Append a record (for messages the driver's hot path does this inline).
+
+        A record with a header of its own vouches for the earlier ones if all of them are acknowledged (M291).
+        """
+        if isinstance(origin, Single) and self.next and self.window.acked == self.next:
+            origin = origin.vouching()
+            self.vouched = self.next + 1
         self.origins.append(origin)
         self.suffixes.append(suffix)
         self.bodies.append(body)

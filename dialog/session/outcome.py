@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from konverse.dialog.rules.heirs import is_behind
 from konverse.dialog.rules.holes import hole_at
-from konverse.dialog.rules.writers import is_behind
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import MERGED, NO_HEIR, Heir, Hole, Writer
 from konverse.schemas.identifiers import Address, Role

@@ -25,13 +25,23 @@ from enum import Enum, IntEnum
 from itertools import product
 from typing import Final, NamedTuple
 
+from konverse.dialog.rules.heirs import closing_of
 from konverse.dialog.rules.holes import hole_at
-from konverse.dialog.rules.writers import closing_of
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.limits import SESSION_ANSWER_MS_MAX, SESSION_IDLE_MS_MAX, SESSION_LOOK_MS_MAX
-from konverse.schemas.wire.envelope import encode_suffix, head
-from konverse.schemas.wire.records import FIRST, HEIR, NO_SEQUENCE, Kind, Notice, NoticeReason, Suffix, WriterClosed
+from konverse.schemas.wire.envelope import encode_suffix, head, unflagged
+from konverse.schemas.wire.records import (
+    ACKED,
+    FIRST,
+    HEIR,
+    NO_SEQUENCE,
+    Kind,
+    Notice,
+    NoticeReason,
+    Suffix,
+    WriterClosed,
+)
 
 from .dialogs import first_under
 from .lanes import Lane, Single
@@ -155,8 +165,8 @@ class TakeOver:
 def _close(asked: bytes, lane: Lane, home: Address | None, known: int) -> None:
     """Put a CLOSE_WRITER of `asked` into a lane; the answer goes to `home`.
 
-    `known` is the number of the closed writer's records that the destination is believed to have. If it does not have
-    them (the id was ahead of the partition's time, or they were deleted), they are not sent again.
+    `known` is the number of the closed writer's records if Kafka has acknowledged all of them, else NO_SEQUENCE. They
+    are not sent again, so those that the destination does not have are lost, and it says so to both sides (M292).
     """
     prefix = head(Kind.CLOSE_WRITER, HEIR, Role.INITIATOR, lane.address.tag, lane.writer) + asked
     lane.put(Single(prefix, known, lane.writer), encode_suffix(Suffix(home=home)), None)
@@ -179,7 +189,8 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
         kind = origin.prefix[0] >> 1
         if kind == Kind.BEGIN:
             begun.append(origin.prefix[23:])
-        single = origin._replace(prefix=origin.prefix[:7] + new.writer + origin.prefix[23:])
+        prefix = unflagged(origin.prefix, ACKED)  # the question before it in the new lane is not acknowledged
+        single = origin._replace(prefix=prefix[:7] + new.writer + prefix[23:])
         if kind == Kind.MESSAGE and origin.prefix[1] & FIRST:
             suffix = first_under(suffix, old.writer)
         new.put(single, suffix, body)
@@ -223,6 +234,8 @@ class AgeWatch:
         self._opened_ms = opened_ms
         """A time before the id was requested."""
         self._looked_ms = opened_ms
+        self.has_looked = False
+        """Whether a check has taken place that the session has not acted on yet."""
         self._lanes: dict[Address, _Seen] = {}
         self.age = Age.FRESH
 
@@ -231,7 +244,7 @@ class AgeWatch:
         before_ms = self._looked_ms
         if now_ms - before_ms < LOOK_EVERY_MS or self.age is Age.DOUBTFUL:
             return self.age
-        self._looked_ms = now_ms
+        self._looked_ms, self.has_looked = now_ms, True
         early_ms = SESSION_IDLE_MS_MAX - SESSION_LOOK_MS_MAX
         age = Age.OLD if now_ms - self._opened_ms > early_ms else Age.FRESH
         for address, lane in lanes.items():

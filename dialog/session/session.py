@@ -100,7 +100,17 @@ class SessionLanes:
         for lane in self.lanes.values():
             lane.window.drained()
             lane.forget()
-        return self._release()
+        return [*self._release(), *self._vouch()]
+
+    def _vouch(self) -> list[Produce]:
+        """After each look at the ages, vouch for the messages of dialogs that have sent nothing else (M291)."""
+        if not self.ageing.has_looked or self.closing or self.over is not None:
+            return []
+        self.ageing.has_looked = False
+        for address, lane in self.lanes.items():
+            if not lane.parked and address not in self.takeover.behind:  # resent records follow the question directly
+                lane.vouch()
+        return self.unsent()
 
     def restart(self, refused: Address | None = None) -> list[Produce]:
         """The producer was replaced: hand over every unacknowledged record again, with the same counters.
@@ -163,10 +173,15 @@ class SessionLanes:
             )
         elif isinstance(said, WriterClosed):
             chain = self.takeover.behind[wanted.address]
-            if said.heir not in self.ids or (len(chain) == 1 and said.closed_at < chain[0].window.acked):
+            if said.heir not in self.ids:
                 self.stop(
                     "another process asked for the outcome of its messages, and those reported as not received are "
                     "not sent again"
+                )
+            elif len(chain) == 1 and said.closed_at < chain[0].window.acked:
+                self.stop(
+                    f"partition {wanted.address.partition} of {wanted.address.topic} lacks records that Kafka had "
+                    "acknowledged: their messages are lost"
                 )
             else:
                 return self._moved(self.takeover.answered(said, lane), lane)

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import SUFFIX_CACHE_ENTRIES_MAX
-from konverse.schemas.wire.envelope import encode_suffix, head
-from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
+from konverse.schemas.wire.envelope import encode_suffix, flagged, head
+from konverse.schemas.wire.records import ACKED, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.wire.varint import varint, varints
 
 _ROLE_AT: Final = 2
@@ -101,9 +101,15 @@ class Stream:
         return self.next - self.acked
 
     def push(self, run: Run) -> None:
-        """Append a run of outputs."""
-        self.runs.append(run)
-        self.next += len(run.bodies)
+        """Append a run of outputs. Its first record vouches for the earlier outputs if all have arrived (M291)."""
+        size = len(run.bodies)
+        if self.acked == self.next and self.next and size:
+            self.runs.append(run.part(0, 1)._replace(prefix=flagged(run.prefix, ACKED)))
+            if size > 1:
+                self.runs.append(run.part(1, size))
+        else:
+            self.runs.append(run)
+        self.next += size
 
     def take_back(self, role: Role, conversation: bytes, *, ends: bool = True) -> None:
         """Turn the records of this side that may not have arrived into VOID; their counters stay in use.

@@ -62,6 +62,18 @@ class Forgery(NamedTuple):
     """Offset of the record that came later."""
 
 
+class AckedLoss(NamedTuple):
+    """Acknowledged records of a writer that the log lacks."""
+
+    writer: bytes
+    first: int
+    """Counter of the first one."""
+    end: int
+    """Counter after the last one."""
+    offset: int
+    """Offset of the record that tells of them."""
+
+
 class _KeptRecord(NamedTuple):
     """A kept record, whole."""
 
@@ -100,6 +112,8 @@ class Recent:
         """Offsets of contested records: of the commit that is being folded, or for the next one."""
         self.found: deque[Forgery] = deque(maxlen=ALARMS_MAX)
         """Forgeries that were found here and that the driver has not reported yet."""
+        self.losses: deque[AckedLoss] = deque(maxlen=ALARMS_MAX)
+        """Acknowledged records that were found missing here and that the driver has not reported yet."""
         self.told: deque[Notice] = deque(maxlen=ALARMS_MAX)
         """FORGED notices of other partitions about sessions whose home is here."""
         self.contested_last: int | None = None
@@ -133,6 +147,11 @@ class Recent:
         """Record a FORGED notice about a session whose home is here."""
         if self.decides:
             self.told.append(notice)
+
+    def lose(self, loss: AckedLoss) -> None:
+        """Record that acknowledged records are missing."""
+        if self.decides:
+            self.losses.append(loss)
 
     def pass_over(self, offset: int) -> None:
         """Note that a record was not accepted: no duplicate is compared with it."""
@@ -284,6 +303,17 @@ def alarm_of(forgery: Forgery, where: str) -> Alarm:
         "under the id of a sender. Both were accepted, because one of them is the sender's own. Compare both, find out "
         "which principals may write to the topic, and revoke the right of the foreign one",
         f"{FORGED} {forgery.taken % _APART}",
+    )
+
+
+def alarm_of_loss(loss: AckedLoss, where: str) -> Alarm:
+    """The alarm about acknowledged records that the log lacks."""
+    return Alarm(
+        f"LOST BY KAFKA: {where} lacks the records {loss.first} to {loss.end - 1} of writer {loss.writer.hex()}, which "
+        f"Kafka had acknowledged before record {loss.offset} was written. Conversations that may have missed one of "
+        "them got an Error on both sides. Find out why: a replica that lacked records became the leader "
+        "(unclean.leader.election.enable), or records were deleted or compacted away",
+        f"LOST BY KAFKA {loss.offset % _APART}",
     )
 
 

@@ -41,6 +41,16 @@ def head(kind: Kind, flags: int, role: Role, tag: bytes, writer: bytes) -> bytes
     return bytes((kind << 1, flags, role << 1)) + tag + writer
 
 
+def flagged(header: bytes, flag: int) -> bytes:
+    """A header or prefix with this flag set."""
+    return bytes((header[0], header[1] | flag)) + header[2:]
+
+
+def unflagged(header: bytes, flag: int) -> bytes:
+    """A header or prefix without this flag."""
+    return bytes((header[0], header[1] & ~flag)) + header[2:]
+
+
 def encode(prefix: bytes, counter: int, sequence: int, suffix: bytes) -> bytes:
     """The header made of these parts."""
     return prefix + varint(counter) + varint(sequence) + suffix

@@ -30,6 +30,11 @@ Both sides remember the end of such a conversation: its id cannot begin another 
 """
 LAST: Final = 4
 """Flag of PENDING: the side of this message ends when it is accepted, after all rows of the batch."""
+ACKED: Final = 16
+"""Flag of any record with a counter: Kafka had acknowledged all earlier records of its writer to this partition.
+
+If some of them are missing, Kafka has lost them, and they will not be sent again.
+"""
 FOR_EVER: Final = -1
 """Value of a lifetime that never ends."""
 NO_TIMER: Final = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from konverse.schemas.identifiers import Role
-from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, error_body, lost_body
+from konverse.schemas.system_messages import ACKED_LOST_BODY, ERROR, NO_PEER_BODY, error_body, lost_body
 from konverse.schemas.wire.operations import Cleanup, Fail, GiveBack, Withdraw
 from konverse.schemas.wire.records import Bounce, BounceReason, Envelope, Kind
 
@@ -98,10 +98,11 @@ def told_of_loss(state: SecondState, envelope: Envelope) -> None:
     """Tell an initiator whose target does not live that its first message may have been lost."""
     home = reads_at(state, envelope)
     lives = (int(Role.TARGET), envelope.conversation) in state.living
-    if home is None or lives or not state.losses.count:
+    lossy = state.losses.count or state.losses.missed.get(envelope.writer)
+    if home is None or lives or not lossy:
         return
     state.tally["told of a loss"] += 1
-    body = state.brief(lost_body(*state.losses.hole))
+    body = state.brief(lost_body(*state.losses.hole) if state.losses.count else ACKED_LOST_BODY)
     state.stage(home, Output(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))
 
 

@@ -1,4 +1,4 @@
-"""Gaps in the second fold: which counters of each writer were lost with deleted data (LOST, protocol.md 7.7)."""
+"""Gaps in the second fold: which counters of each writer were lost with deleted data (protocol.md 7.7)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ class SecondLosses:
     """The LOST records of a partition, and the gaps of its writers."""
 
     count: int = 0
+    unsaid: int = 0
+    """Gaps of acknowledged records without a LOST."""
     hole: tuple[int, int] = (0, 0)
     """Start and end of the last LOST, in the data log."""
     missed: dict[bytes, list[Missed]] = field(default_factory=dict)
+
+    @property
+    def any(self) -> bool:
+        """Whether records are known to be lost."""
+        return bool(self.count or self.unsaid)
 
     def skip(self, writer: bytes, first: int, following: int) -> None:
         """Pass over counters of a writer, from `first` to the one before `following`."""

@@ -8,10 +8,13 @@ from typing import Final
 from konverse.bridge.verifier.records import Key, LogRecord, Record, origin_of
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import WRITER_HOLE_RECORDS_MAX
 from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, Rejected, rejected_body
 from konverse.schemas.wire.envelope import decode, encode_envelope
 from konverse.schemas.wire.records import (
+    ACKED,
     FIRST,
+    HEIR,
     LAST,
     NAMED,
     REFUSED,
@@ -28,7 +31,7 @@ from .batches import on_batch, on_decision, on_row, on_veto
 from .ended import NEVER_BEGUN
 from .endings import told_of_cleanup, told_of_loss
 from .half_close import expand, on_finished
-from .loss import misses, resumes, too_late
+from .loss import goes_on_behind_acknowledged, lack, misses, resumes, too_late
 from .mailbox import decide, put
 from .moves import arrive, closed, follow, install
 from .state import AcceptedRecord, SecondState, Side
@@ -81,7 +84,8 @@ def ingest(state: SecondState, record: LogRecord) -> None:
             state.tally["duplicate"] += 1
         return
     if envelope.counter > len(taken):
-        if not resumes(state, envelope.writer, envelope.counter):
+        behind = goes_on_behind_acknowledged(state, envelope, record)
+        if not behind and not resumes(state, envelope.writer, envelope.counter):
             state.tally["gap"] += 1
             notify(state, envelope, len(taken), NoticeReason.GAP)
             return
@@ -89,10 +93,22 @@ def ingest(state: SecondState, record: LogRecord) -> None:
     state.accepted[envelope.writer] = taken
     taken.append(envelope.counter)
     state.contents.take(envelope, record)
+    envelope, record = _without_ack(envelope, record)
     if envelope.kind is Kind.BEGIN and envelope.flags & NAMED:
         state.named.begins[opened_by(envelope), envelope.conversation] += 1
     verdict = _judge(state, envelope, record)
     state.verdicts[envelope.writer, envelope.counter] = verdict
+
+
+def _without_ack(envelope: Envelope, record: LogRecord) -> tuple[Envelope, LogRecord]:
+    """A record without the flag ACKED, which concerns its counter alone."""
+    if not envelope.flags & ACKED:
+        return envelope, record
+    envelope = envelope._replace(flags=envelope.flags & ~ACKED)
+    header = encode_envelope(envelope)
+    return envelope, Record(
+        *(record.offset, header, record.body, record.timestamp_ms, record.order, record.body_bytes)
+    )
 
 
 def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -100,7 +116,7 @@ def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -
     state.tally["forged"] += 1
     notify(state, envelope, envelope.counter, NoticeReason.FORGED)
     here = envelope.counter < state.closed.get(envelope.writer, envelope.counter + 1)
-    envelope = envelope._replace(counter=-1 - record.offset)
+    envelope = envelope._replace(counter=-1 - record.offset, flags=envelope.flags & ~ACKED)
     whole = Record(
         *(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order, record.body_bytes)
     )
@@ -135,7 +151,7 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     elif begin is not None and key not in state.living:
         if envelope.flags & NAMED:
             state.named.living[key] = False
-        known = state.losses.count or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
+        known = state.losses.any or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
         if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         opener = opened_by(envelope)
@@ -296,6 +312,16 @@ def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
         state.behind_end.append(late)
 
 
+def _close(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    """An heir tells how many records of the writer before it Kafka had acknowledged."""
+    writer, told = envelope.conversation, envelope.sequence
+    trusted = is_known(state, writer) or untrusted(state, writer) is None
+    lacks = 0 < told - len(state.accepted.get(writer, ())) <= WRITER_HOLE_RECORDS_MAX
+    if envelope.flags & HEIR and envelope.writer != writer and writer not in state.closed and trusted and lacks:
+        lack(state, writer, told, record.offset)
+    close(state, envelope)
+
+
 def _void(state: SecondState, envelope: Envelope, _record: LogRecord) -> str:
     side = state.living.get((1 - int(envelope.role), envelope.conversation))
     if side is not None and side.taken_back is not None:
@@ -404,7 +430,7 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
     Kind.NO_PEER: _no_peer,
     Kind.SET_TIMER: on_timer,
-    Kind.CLOSE_WRITER: lambda state, envelope, _: close(state, envelope),
+    Kind.CLOSE_WRITER: _close,
     Kind.NOTICE: lambda state, envelope, _: keep(state, envelope.suffix.detail),
     Kind.WRITER_CLOSED: lambda state, envelope, _: keep(state, envelope.suffix.detail),
     Kind.BATCH: on_batch,

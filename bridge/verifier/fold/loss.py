@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from konverse.bridge.verifier.records import LogRecord, Record, origin_of
 from konverse.schemas.identifiers import Role
-from konverse.schemas.system_messages import ERROR, lost_body
+from konverse.schemas.limits import WRITER_HOLE_RECORDS_MAX
+from konverse.schemas.system_messages import ACKED_LOST_BODY, ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import FIRST, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import ACKED, FIRST, BounceReason, End, Envelope, Kind, Suffix
 
 from .answers import bounce, refuse_begin
 from .endings import told_of_loss
 from .moves import follow
 from .state import SecondState, Side, minted_ms
+from .writers import line_of
 
 
 def hole_of(commit: Commit) -> Lost | None:
@@ -70,6 +72,48 @@ def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: L
     follow(state, envelope, Record(lost.start, encode_envelope(envelope), state.brief(body), state.now_ms))
 
 
+def goes_on_behind_acknowledged(state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
+    """Whether a record shows that Kafka has lost acknowledged records before it: its writer then goes on with it."""
+    writer = envelope.writer
+    due = len(state.accepted.get(writer, ()))
+    said_before = state.losses.count and minted_ms(writer) is None  # an owner's gap lies in the LOST
+    if not envelope.flags & ACKED or said_before or envelope.counter - due > WRITER_HOLE_RECORDS_MAX:
+        return False
+    lack(state, writer, envelope.counter, record.offset)
+    return True
+
+
+def lack(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
+    """Pass over acknowledged records that the log lacks, and fail the conversations that they may belong to."""
+    due = len(state.accepted.get(writer, ()))
+    state.problem(
+        f"lost: the records {due} to {counter - 1} of writer {writer.hex()} were acknowledged by Kafka before record "
+        f"{offset} was written, and the log lacks them; conversations that may have missed one got an Error"
+    )
+    state.accepted[writer] = [*range(counter)]
+    state.tally["acknowledged and lost"] += 1
+    if writer in state.closed:
+        return
+    state.losses.unsaid += 1
+    state.losses.skip(writer, due, counter)
+    lost = Lost(offset, offset)
+    for index in sorted(state.table):
+        side = state.table.get(index)
+        if side is not None and side.key not in state.moves.stubs and _may_hear(state, side, writer):
+            _fail(state, side, lost, ACKED_LOST_BODY)
+    for key in [*state.moves.stubs]:
+        _fail_elsewhere(state, key[1], Role(1 - key[0]), lost, ACKED_LOST_BODY)
+
+
+def _may_hear(state: SecondState, side: Side, writer: bytes) -> bool:
+    return minted_ms(writer) is None or writer in side.voices or writer in {side.opener, *line_of(state, side.opener)}
+
+
+def _words(state: SecondState) -> bytes:
+    """The Error about a record that was passed over."""
+    return lost_body(*state.losses.hole) if state.losses.count else ACKED_LOST_BODY
+
+
 def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
     """Whether a writer goes on at this counter, after a LOST; the counters in between are passed over."""
     losses, taken = state.losses, state.accepted.get(writer, [])
@@ -98,9 +142,9 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side = state.living.get(key)
     lost = Lost(*state.losses.hole)
     if side is not None and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
-        _fail(state, side, lost, lost_body(*lost))
+        _fail(state, side, lost, _words(state))
     elif key in state.moves.stubs and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
-        _fail_elsewhere(state, envelope.conversation, envelope.role, lost, lost_body(*lost))
+        _fail_elsewhere(state, envelope.conversation, envelope.role, lost, _words(state))
     elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
         told_of_loss(state, envelope)
     return verdict
@@ -113,8 +157,7 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False
     state.tally["missed after a loss"] += 1
-    lost = Lost(*state.losses.hole)
-    _fail(state, side, lost, lost_body(*lost))
+    _fail(state, side, Lost(*state.losses.hole), _words(state))
     return True
 
 

@@ -20,6 +20,7 @@ from konverse.schemas.limits import QUERY_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
 from konverse.schemas.wire.batches import Batch
 from konverse.schemas.wire.records import (
+    ACKED,
     NAMED,
     Bounce,
     BounceId,
@@ -57,6 +58,7 @@ TALLIED: Final = (
     "no peer met a stub", "CLOSED walked on", "bounced after a move", "FIN after a move", "moved as a group",
     "redirected to what has moved", "owner went on after a loss", "session went on after a loss", "failed by a loss",
     "missed after a loss", "freed by a loss", "told of a loss", "late after a loss", "failed elsewhere by a loss",
+    "acknowledged and lost",
     "rejected", "rejected at once", "begun in a group", "begun in a target's group", "moved to a group",
     "moved to a group with unread", "moved to a group elsewhere", "followed its group",
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "cleaned up elsewhere", "given up",
@@ -376,7 +378,10 @@ class SecondState:
         if any(gate.to == address for gate in self.gates):
             said = said._replace(order=NOT_YET)
             self.tally["gated"] += 1
-        self.outputs.setdefault(address, []).append(said)
+        before = self.outputs.setdefault(address, [])
+        if before and self.acknowledged.get(address, 0) == len(before):
+            said = said._replace(flags=said.flags | ACKED)
+        before.append(said)
 
     def mates(self, side: Side) -> list[Side]:
         """All sides of its group."""

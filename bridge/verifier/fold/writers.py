@@ -162,7 +162,7 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
 
 def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
     """Whether these writers are ids of one session, of which nothing was refused or lost."""
-    if state.losses.count and len(speakers) > 1:
+    if state.losses.any and len(speakers) > 1:
         return False
     open_ones = [writer for writer in speakers if writer not in state.closed]
     return len(open_ones) == 1 and all(

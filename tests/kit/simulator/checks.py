@@ -48,7 +48,7 @@ def check(world: World) -> None:
     owners = writers_of(world)
     verdicts = whole(world, owners)
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
-    found = wrong([*findings(verdicts), *in_part(world, owners)], references.values())
+    found = wrong([*findings(verdicts), *in_part(world, owners)], references.values(), cut=bool(world.losses.cut))
     found = honest(found, forged=world.forgers.struck > 0)
     problems = [*told(found), *_problems(world, references, owners)]
     if problems:
@@ -66,7 +66,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
         yield from _view(place)
         yield from compare_attempts(world, place, reference, owners)
     yield from check_forgeries(world, references)
-    if world.losses.struck or world.forgers.struck:
+    if world.losses.some or world.forgers.struck:
         yield from _handlers(world, references)
         yield from check_losses(world, references)
         return
@@ -174,7 +174,7 @@ def _counters(reference: SecondFold) -> Iterator[str]:
 
 def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     state = _owner_of(world, place).fold.state
-    unattended = _unattended(world)
+    unattended, lossy = _unattended(world), world.losses.some or world.forgers.claimed
     if state.unread != sum(len(endpoint.queue) for endpoint in state.live()):
         yield f"I15: {place.name}: {state.unread} messages are counted as unread"
     if state.unread_bytes != sum(len(entry[2] or b"") for endpoint in state.live() for entry in endpoint.queue):
@@ -182,7 +182,7 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
     for side in reference.living.values():
         if len(side.consumed) < len(side.heard) and not side.ended:
             yield f"L1: {place.name}: {side.key} has unread messages"
-        deaf = side.code == "DO" and world.losses.struck  # its END may have been deleted where its peer lives
+        deaf = side.code == "DO" and lossy  # its END may have been deleted where its peer lives
         left = side.code not in ("SO", "CO") and side.key[1] not in unattended and not deaf
         if left and not _is_end_refused(place, reference, side.key[1]):
             yield f"L1: {place.name}: {side.key} is left in {side.code}"
@@ -194,7 +194,7 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
 
 def _unattended(world: World) -> set[bytes]:
     """Conversations that only a session could end, and that session can no longer do it."""
-    struck = bool(world.losses.struck)  # its END_CALL may have been deleted
+    struck = world.losses.some or world.forgers.claimed  # its END_CALL may be lost
     lost = [one for one in world.sessions if one.dead or one.shut_out or struck or world.forgers.closed_one_of(one)]
     if not world.swarm.sessions_end:
         return set()

@@ -18,7 +18,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.system_messages import END_DIALOG, ERROR
 from konverse.schemas.wire.envelope import decode, encode_envelope
-from konverse.schemas.wire.records import FIRST, HEIR, NO_SEQUENCE, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import ACKED, FIRST, HEIR, NO_SEQUENCE, End, Envelope, Kind, Suffix
 
 if TYPE_CHECKING:
     from .kafka import Record
@@ -41,6 +41,8 @@ class Forgers:
     def __init__(self, world: World) -> None:
         self._world = world
         self.struck = 0
+        self.claimed = False
+        """Whether a stranger has claimed that records are lost: those that come nevertheless are not received."""
         self.closed: set[bytes] = set()
         """Sessions that strangers closed in some partition: it refuses their records and notifies them."""
 
@@ -56,8 +58,9 @@ class Forgers:
         one = choices.pick(copied)
         following = 1 + max(other.counter for other in copied if other.writer == one.writer)
         self.struck += 1
-        message = one._replace(kind=Kind.MESSAGE, flags=one.flags & ~FIRST, suffix=Suffix("t", home=one.suffix.home))
-        match choices.choose(6):
+        flags = one.flags & ~(FIRST | ACKED)
+        message = one._replace(kind=Kind.MESSAGE, flags=flags, suffix=Suffix("t", home=one.suffix.home))
+        match choices.choose(7):
             case 0 | 1:
                 for ahead in range(1 + choices.choose(3)):
                     self._write(place, message, counter=following + ahead, sequence=NO_SEQUENCE)
@@ -65,6 +68,10 @@ class Forgers:
             case 2:
                 self._write(place, message, counter=following + 1 + choices.choose(9))
                 world.sometimes.happened("forged far")
+            case 6:
+                self.claimed = True
+                self._write(place, message, counter=following + 1 + choices.choose(9), flags=flags | ACKED)
+                world.sometimes.happened("forged as acknowledged")
             case 3:
                 self._write(place, one)
                 world.sometimes.happened("forged again")
@@ -127,6 +134,9 @@ def check_forgeries(world: World, references: Mapping[Address, SecondFold]) -> I
                 continue
             if writer in world.history.skewed or (header, value or b"") not in written:
                 continue  # never acknowledged: another record has its counter
+            passed_over = any(counter in gap.counters for gap in reference.losses.missed.get(writer, ()))
+            if passed_over:  # a forged record said that these are lost: each is answered when it comes
+                continue
             if not reference.contents.knows(writer, counter, header or b"", value or b""):
                 yield f"I6: {counter} of {writer.hex()} was acknowledged, and {address} has dropped it"
     _count(world, references)

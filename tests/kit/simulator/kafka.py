@@ -39,7 +39,7 @@ class Record:
 class Log:
     """One topic partition."""
 
-    __slots__ = ("end", "held", "is_journal", "name", "offsets", "records", "sequences", "start")
+    __slots__ = ("end", "held", "is_journal", "name", "offsets", "read_to", "records", "sequences", "start")
 
     def __init__(self, name: tuple[str, int], *, is_journal: bool = False) -> None:
         self.name = name
@@ -50,6 +50,8 @@ class Log:
         """First offset that can be read. Deleted records before it stay in `records` for the checks."""
         self.end = 0
         """Offset of the next record, or of the marker before it."""
+        self.read_to = 0
+        """Offset up to which some process has read."""
         self.held: int | None = None
         """First offset of a stranger's open transaction. Readers of committed data get nothing from there on."""
         self.sequences: dict[int, int] = {}
@@ -59,6 +61,20 @@ class Log:
     def stable(self) -> int:
         """The last stable offset."""
         return self.end if self.held is None else self.held
+
+    def lose(self, choices: Choices) -> list[Record]:
+        """Lose records that nobody has read: some of them, or all up to the end. Returns them."""
+        first = bisect_left(self.offsets, max(self.read_to, self.start))
+        count = len(self.records) - first
+        if not count:
+            return []
+        lost = {first + choices.choose(count) for _ in range(1 + choices.choose(count))}
+        if choices.choose(2):
+            lost = {*range(min(lost), len(self.records))}
+        gone = [self.records[at] for at in sorted(lost)]
+        self.records = [one for at, one in enumerate(self.records) if at not in lost]
+        self.offsets = [one.offset for one in self.records]
+        return gone
 
     def between(self, start: int, end: int) -> list[Record]:
         """The records whose offsets are in start … end-1."""
@@ -197,6 +213,7 @@ class Kafka:
     def read(self, log: Log, start: int, end: int) -> Slice:
         """The records of start … end-1, or a prefix of them when the read is short."""
         records = log.between(start, end)
+        log.read_to = max(log.read_to, end)
         choices = self._choices
         if not self.calm and records and choices.chance(self.swarm.short_reads):
             self._sometimes.happened("short read")

@@ -21,7 +21,9 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.records import Envelope, Kind
 
+from .kafka import Record
 from .moves import verdict_of
 from .outcomes import CLOSED
 from .places import Place
@@ -43,10 +45,23 @@ class Losses:
     def __init__(self, world: World) -> None:
         self._world = world
         self.struck: list[Place] = []
+        self.cut: dict[Place, list[Record]] = {}
+        """Records that logs have lost although Kafka had acknowledged them, or was about to."""
+
+    @property
+    def some(self) -> bool:
+        """Whether data may have been lost."""
+        return bool(self.struck or self.cut)
 
     def strike(self) -> None:
-        """Sometimes delete the beginning of a data log, beyond what commits have ingested."""
+        """Sometimes delete the beginning of a data log, beyond what commits have ingested, or lose other records."""
         choices = self._world.choices
+        if choices.chance(self._world.swarm.cuts):
+            place = choices.pick(self._world.places)
+            gone = place.data.lose(choices)
+            if gone:
+                self.cut.setdefault(place, []).extend(gone)
+                self._world.sometimes.happened("lost by Kafka")
         if not choices.chance(self._world.swarm.losses):
             return
         place = choices.pick(self._world.places)
@@ -88,9 +103,9 @@ class Losses:
         place.fail(f"I17: {place.name} halted: {effect.reason}")
 
 
-def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:
-    """The findings that contradict a promise which holds in spite of lost data."""
-    lossy = any(fold.losses.count for fold in folds)
+def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold], *, cut: bool = False) -> list[Finding]:
+    """The findings that contradict a promise which holds in spite of lost data; `cut`: Kafka has lost some."""
+    lossy = cut or any(fold.losses.any for fold in folds)
     return [finding for finding in findings if not (lossy and finding.rule in TRUE_OF_LOSSES)]
 
 
@@ -99,14 +114,17 @@ def check_losses(world: World, references: Mapping[Address, SecondFold]) -> Iter
     yield from _received_once(world, references)
     for place in world.places:
         yield from _heard_on(world, place, references[place.address])
+    for place in world.losses.cut:
+        yield from _noticed(world, place, references[place.address])
     yield from _said_truly(world, references)
 
 
 def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     """Check that every acknowledged record that was not deleted has a verdict, and that each side hears it in order."""
     there = _counters(place)
+    lost_of = {writer for writer, _ in _named(world.losses.cut.get(place, ()), place)}
     for (writer, address), acknowledged in world.history.acknowledged.items():
-        left = writer in world.history.skewed or writer in reference.forgotten
+        left = writer in world.history.skewed or writer in reference.forgotten or writer in lost_of
         if address != place.address or left or untrusted(reference, writer) is not None:
             continue
         # the heir repeats records after the closing; one answer says so
@@ -130,6 +148,41 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
         for (writer, _), heard in told.items():
             if any(after <= before for before, after in pairwise(heard)):
                 yield f"I5: {place.name}: {side.key} heard {heard} of {writer.hex()}"
+
+
+def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
+    """Check that the loss of an acknowledged record is noticed, and fails its conversation on both sides."""
+    left = {*_named(place.data.records, place)}
+    for (writer, counter), envelope in _named(world.losses.cut[place], place).items():
+        lost = counter < world.history.acknowledged.get((writer, place.address), 0) and (writer, counter) not in left
+        if not lost or writer in world.history.skewed or writer not in reference.closed:
+            continue
+        if (
+            counter >= reference.closed[writer]
+        ):  # who closed it there, its heir or another, knows that it was not received
+            continue
+        name = f"record {counter} of {writer.hex()} was acknowledged and lost"
+        if counter not in _passed_over(reference, writer):
+            yield f"I6: {place.name}: {name}, and is called received"
+        side = reference.living.get((1 - int(envelope.role), envelope.conversation))
+        goes_on = side is not None and not (side.ended or side.peer_ended or side.peer_failed)
+        if envelope.kind is Kind.MESSAGE and goes_on:
+            yield f"I6: {place.name}: {name}, and its conversation goes on"
+
+
+def _named(records: Iterable[Record], place: Place) -> dict[tuple[bytes, int], Envelope]:
+    """Writer and counter of records -> their envelopes."""
+    found: dict[tuple[bytes, int], Envelope] = {}
+    for record in records:
+        with suppress(MalformedRecord):
+            envelope = decode(record.header or b"")
+            if envelope.tag == place.address.tag:
+                found[envelope.writer, envelope.counter] = envelope
+    return found
+
+
+def _passed_over(reference: SecondFold, writer: bytes) -> set[int]:
+    return {counter for gap in reference.losses.missed.get(writer, ()) for counter in gap.counters}
 
 
 def _counters(place: Place) -> dict[bytes, set[int]]:

@@ -130,6 +130,7 @@ class Swarm:
     followers: int
     """Number of followers."""
     losses: int
+    cuts: int
     """Rate of deleting data before it is ingested."""
     forgers: int
     """Rate of a stranger's writing in the name of a session. Such runs lose no data."""
@@ -265,8 +266,12 @@ def _areas(choices: Choices) -> frozenset[str]:
 
 
 def _lossy(rate: int) -> dict[str, int]:
-    """Two of three such runs lose data; in the third it is forged."""
-    return {"losses": rate if rate <= 8 else 0, "forgers": max(0, rate - 8) * 3}
+    """In half of such runs data is deleted, in the others it is forged, or Kafka loses what it has acknowledged."""
+    return {
+        "losses": rate if rate <= 8 else 0,
+        "forgers": (rate - 8) * 3 if 8 < rate <= 12 else 0,
+        "cuts": (rate - 12) * 15 if rate > 12 else 0,
+    }
 
 
 def _drawn_by_area(
@@ -305,7 +310,7 @@ def _drawn_by_area(
             "lone_firsts": fault(8, 700),
         },
         "followers": {"followers": choose(5)},
-        "losses": _lossy(1 + choose(12)),
+        "losses": _lossy(1 + choose(16)),
         "timers": {"timing": rate(300, 200), "lifetimes": rate(300, 500)},
         "ends": {"cleaning": rate(100, 200)},
         "groups": {"regrouping": rate(350, 100)},

@@ -23,7 +23,7 @@ def refuted(world: World) -> str | None:
     verdicts = whole(world, owners)
     folds = [verdict.fold for verdict in verdicts]
     found = [*findings(verdicts), *in_part(world, owners)]
-    problems = [*told(honest(wrong(found, folds), forged=world.forgers.struck > 0))]
+    problems = [*told(honest(wrong(found, folds, cut=bool(world.losses.cut)), forged=world.forgers.struck > 0))]
     return "\n".join(problems[:PROBLEMS_MAX]) or None
 
 

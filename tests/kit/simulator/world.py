@@ -359,10 +359,10 @@ class World:
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
-        if not self.losses.struck:  # a session may wait for lost data and learns that only with its next send
+        if not self.losses.some:  # a session may wait for lost data and learns that only with its next send
             waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
-        if waiting or not self.losses.struck:
+        if waiting or not self.losses.some:
             self.fail(f"L1: after {turn} calm rounds these still wait: {', '.join(waiting)}")
 
     def _grow_old(self) -> None:
