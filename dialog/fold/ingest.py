@@ -129,7 +129,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
 
 def _goes_on(state: Partition, writer: Writer, envelope: Envelope, offset: int) -> bool:
     """Whether a writer goes on behind a gap, because the records before this one are lost."""
-    if vouches(state, envelope, writer.next):
+    if writer.closed_at is None and vouches(state, envelope, writer.next):
         lose_acked(state, writer, envelope.counter, offset)
         return True
     return skips_gap(state, writer, envelope.counter)

@@ -52,9 +52,6 @@ def lose_acked(state: Partition, writer: Writer, counter: int, offset: int) -> N
     first = writer.next
     state.statistics.lost += counter - first
     state.recent.lose(AckedLoss(writer.id, first, counter, offset))
-    if writer.closed_at is not None:  # whoever closed it was told that these records are not received
-        writer.go_on_at(counter)
-        return
     pass_over(writer, counter)
     lost = Lost(offset, offset)
     for endpoint in state.live():
@@ -65,8 +62,13 @@ def lose_acked(state: Partition, writer: Writer, counter: int, offset: int) -> N
 
 
 def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer) -> bool:
-    """Whether a writer may have written to an endpoint: an owner to all, a session to those that it opened or knows."""
-    if time_of_writer(writer.id) is None or any(lane.writer is writer for lane in endpoint.lanes()):
+    """Whether a writer may have written to an endpoint.
+
+    An owner may to all. A session may where it has written, to what it opened, and to a conversation with an id that a
+    caller chose: several sessions may begin it.
+    """
+    knows = any(lane.writer is writer for lane in endpoint.lanes())
+    if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
         return True
     opener = state.writers.get(endpoint.opener)
     return endpoint.opener == writer.id or (opener is not None and is_behind(state, opener, writer.id))

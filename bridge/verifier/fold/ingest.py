@@ -106,9 +106,7 @@ def _without_ack(envelope: Envelope, record: LogRecord) -> tuple[Envelope, LogRe
         return envelope, record
     envelope = envelope._replace(flags=envelope.flags & ~ACKED)
     header = encode_envelope(envelope)
-    return envelope, Record(
-        *(record.offset, header, record.body, record.timestamp_ms, record.order, record.body_bytes)
-    )
+    return envelope, Record(*(record.offset, header, record.body, record.timestamp_ms, record.order, record.body_bytes))
 
 
 def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:

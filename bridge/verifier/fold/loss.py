@@ -77,7 +77,8 @@ def goes_on_behind_acknowledged(state: SecondState, envelope: Envelope, record: 
     writer = envelope.writer
     due = len(state.accepted.get(writer, ()))
     said_before = state.losses.count and minted_ms(writer) is None  # an owner's gap lies in the LOST
-    if not envelope.flags & ACKED or said_before or envelope.counter - due > WRITER_HOLE_RECORDS_MAX:
+    vouches = envelope.flags & ACKED and writer not in state.closed and not said_before
+    if not vouches or envelope.counter - due > WRITER_HOLE_RECORDS_MAX:
         return False
     lack(state, writer, envelope.counter, record.offset)
     return True
@@ -92,8 +93,6 @@ def lack(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
     )
     state.accepted[writer] = [*range(counter)]
     state.tally["acknowledged and lost"] += 1
-    if writer in state.closed:
-        return
     state.losses.unsaid += 1
     state.losses.skip(writer, due, counter)
     lost = Lost(offset, offset)
@@ -106,7 +105,8 @@ def lack(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
 
 
 def _may_hear(state: SecondState, side: Side, writer: bytes) -> bool:
-    return minted_ms(writer) is None or writer in side.voices or writer in {side.opener, *line_of(state, side.opener)}
+    is_own = writer in {*side.voices, side.opener, *line_of(state, side.opener)}
+    return is_own or minted_ms(writer) is None or state.is_named(side)
 
 
 def _words(state: SecondState) -> bytes:

@@ -34,7 +34,9 @@ from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
 SWARMS = {seed: draw(Choices(seed, None)) for seed in range(70)}
-SEEDS = [seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers)]
+SEEDS = [
+    seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers or swarm.cuts)
+]
 """Runs whose state depends only on the product's own bounds."""
 
 

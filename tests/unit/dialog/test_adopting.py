@@ -11,7 +11,17 @@ from konverse.dialog.session.session import Session
 from konverse.schemas.errors import ConversationEnded, SessionTakenOver
 from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.records import HEIR, NO_SEQUENCE, RETURNING, BounceReason, Envelope, FinAnswer, Kind, Suffix
+from konverse.schemas.wire.records import (
+    ACKED,
+    HEIR,
+    NO_SEQUENCE,
+    RETURNING,
+    BounceReason,
+    Envelope,
+    FinAnswer,
+    Kind,
+    Suffix,
+)
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier, record
 from tests.kit.moving import living, relocate
 
@@ -102,7 +112,7 @@ def test_a_successor_inherits_bounced_messages_of_the_dead_session(pair: Pair, s
     assert (back.body, back.session, back.bounce.reason) == (b"late", pair.client.id, BounceReason.WRITER_CLOSED)
     session.drained()
     (redirect,) = arrive(pair, session.redirect(dialog, back.id))
-    assert redirect.flags == 0, "FIRST is there"
+    assert redirect.flags == ACKED, "FIRST is there"
     assert arrive(pair, session.send(dialog, "order", b"behind")) == [], "it waits for what was redirected"
     pair.home.deliver(pair.target)
     arrive(pair, session.read_home(pair.home.state))

@@ -20,7 +20,7 @@ from konverse.schemas.errors import ConversationEnded, ConversationOver
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import read_error
 from konverse.schemas.wire.operations import Cleanup, Prune
-from konverse.schemas.wire.records import FIRST, NAMED, REFUSED, BounceReason, Kind, Suffix
+from konverse.schemas.wire.records import ACKED, FIRST, NAMED, REFUSED, BounceReason, Kind, Suffix
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.moving import World, move
@@ -256,7 +256,7 @@ def test_a_target_that_hears_of_the_refusal_first_sends_the_message_back(pair: P
     pair.target.state.named.over.clear()
     begin(pair, "late", sends=False)
     (sent,) = pair.home.deliver(pair.target)
-    assert (sent.kind, sent.envelope.flags) == (Kind.ERROR, REFUSED | NAMED)
+    assert (sent.kind, sent.envelope.flags) == (Kind.ERROR, REFUSED | NAMED | ACKED)
     pair.target.take(Scribe("late").first(pair.target.address, ORDER, BLOCK, flags=FIRST | NAMED), b"late")
     assert mailbox(pair) == [(b"late", BounceReason.ENDED)]
     assert pair.target.state.tombstones == {}

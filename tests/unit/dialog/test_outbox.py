@@ -7,8 +7,8 @@ import pytest
 from konverse.dialog.owner.emitter import Emit
 from konverse.dialog.state.outbox import Run, Stream
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.envelope import decode, encode, encode_suffix
-from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
+from konverse.schemas.wire.envelope import decode, encode, encode_suffix, flagged
+from konverse.schemas.wire.records import ACKED, FIRST, NO_SEQUENCE, Kind, Suffix
 from tests.kit.builders import address_of, identifier, records_of
 
 WRITER = identifier("the owner")
@@ -92,6 +92,23 @@ def test_an_output_carries_a_finished_header_with_the_running_counter(first: int
     for one in outputs:
         stream.push(one)
     emit = Emit(stream.address, first, stream.cut(first, len(outputs)))
+    prefixes = [flagged(outputs[0].prefix, ACKED) if first else outputs[0].prefix, *(one.prefix for one in outputs[1:])]
     assert [header for header, _, _ in records_of(emit)] == [
-        encode(one.prefix, first + place, one.sequence, one.suffix) for place, one in enumerate(outputs)
+        encode(prefix, first + place, one.sequence, one.suffix)
+        for place, (prefix, one) in enumerate(zip(prefixes, outputs, strict=True))
     ]
+
+
+def test_the_first_output_after_all_earlier_ones_have_arrived_vouches_for_them(stream: Stream) -> None:
+    def flags() -> list[int]:
+        runs = stream.cut(stream.acked, stream.waiting)
+        return [decode(header).flags for header, _, _ in records_of(Emit(stream.address, stream.acked, runs))]
+
+    assert flags() == [0] * 5, "none of them follows others that have arrived"
+    stream.acknowledge(3)
+    stream.push(output(stream, 5))
+    assert flags() == [0] * 3, "the outputs before it may not have arrived"
+    stream.acknowledge(6)
+    stream.push(output(stream, 6)._replace(bodies=[b"6", b"7", b"8"]))
+    assert flags() == [ACKED, 0, 0]
+    assert bodies(stream) == [b"6", b"7", b"8"]

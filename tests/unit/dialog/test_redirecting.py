@@ -13,7 +13,7 @@ from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.envelope import encode, encode_suffix, head
-from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, RETURNING, BounceId, Kind, Suffix
+from konverse.schemas.wire.records import ACKED, FIRST, NO_SEQUENCE, RETURNING, BounceId, Kind, Suffix
 from tests.kit.builders import Scribe, Side, address_of, identifier, record
 from tests.kit.moving import living, relocate
 from tests.unit.dialog.test_session import HOME, TARGET, WRITER, begun, block, bodies, envelopes, kinds, opened
@@ -62,7 +62,7 @@ def test_a_redirect_leaves_when_all_that_was_sent_on_the_dialog_counts(session: 
 def test_a_redirect_to_a_dialog_without_messages_asks_home_to_open_it(session: Session) -> None:
     dialog = opened(session)
     (envelope,) = envelopes(session.redirect(dialog, BOUNCE))[HOME]
-    assert (envelope.kind, envelope.flags, envelope.suffix.detail) == (Kind.REDIRECT, FIRST, BOUNCE)
+    assert (envelope.kind, envelope.flags, envelope.suffix.detail) == (Kind.REDIRECT, FIRST | ACKED, BOUNCE)
     assert envelope.suffix.begin == dialog.begin
     session.send(dialog, "order", b"0")
     assert dialog.held == [("order", b"0")]
@@ -153,7 +153,7 @@ def test_a_redirect_on_a_returning_dialog_says_so(session: Session, *, first: bo
         session.send(dialog, "order", b"0")
         session.drained()
     (redirect,) = envelopes(session.redirect(dialog, BOUNCE))[HOME]
-    assert redirect.flags == (RETURNING | FIRST if first else RETURNING)
+    assert redirect.flags == ACKED | (RETURNING | FIRST if first else RETURNING)
 
 
 def test_the_end_of_a_dialog_that_a_redirect_opened_waits_for_its_fin(session: Session, home: Side) -> None:

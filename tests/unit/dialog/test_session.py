@@ -13,7 +13,7 @@ from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Envelope, Kind
+from konverse.schemas.wire.records import ACKED, FIRST, NO_SEQUENCE, Begin, Envelope, Kind
 from tests.kit.builders import Side, address_of, begin_block, identifier, record
 
 HOME, TARGET = address_of("replies"), address_of("orders")
@@ -258,7 +258,7 @@ def test_an_end_goes_to_home_when_all_sends_count(session: Session) -> None:
     assert session.gated
     hands = session.drained()
     (end,) = envelopes(hands)[HOME]
-    assert (end.flags, end.role, end.tag, end.writer) == (0, Role.INITIATOR, HOME.tag, WRITER)
+    assert (end.flags, end.role, end.tag, end.writer) == (ACKED, Role.INITIATOR, HOME.tag, WRITER)
     assert (end.kind, end.counter, end.sequence, end.suffix.message_type) == (Kind.END_CALL, 1, NO_SEQUENCE, END_DIALOG)
     assert bodies(hands) == [None]
     assert dialog.state is DialogState.ENDED
