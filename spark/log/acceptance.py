@@ -2,7 +2,7 @@
 
     counter == next   accepted, next += 1
     counter <  next   duplicate
-    counter >  next   gap
+    counter >  next   gap; accepted, if the record tells that those before it are lost (M291)
 
 Two rules hold. The log is judged from its start, in order, each record once. The verdicts depend on the records alone,
 not on how they are cut into calls, so a task that runs again comes to the same verdicts.
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from konverse.schemas.limits import WRITER_HOLE_RECORDS_MAX
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind
 
 ACCEPTED: Final = 0
@@ -67,8 +68,11 @@ class Acceptance:
         out.waits_from = self.waits_from
         return out
 
-    def judge(self, tagged_writers: NDArray[np.void], counters: Ints) -> NDArray[np.uint8]:
-        """ACCEPTED, DUPLICATE or GAP for each record; the records follow those of the last call."""
+    def judge(self, tagged_writers: NDArray[np.void], counters: Ints, vouching: NDArray[np.bool_]) -> NDArray[np.uint8]:
+        """ACCEPTED, DUPLICATE or GAP for each record; the records follow those of the last call.
+
+        A record that is `vouching` (flag ACKED) tells that the records in the gap before it are lost (M291).
+        """
         if not len(counters):
             return np.zeros(0, np.uint8)
         codes, names = grouped(tagged_writers)
@@ -81,7 +85,9 @@ class Acceptance:
         verdicts = np.zeros(len(counters), np.uint8)
         for group in np.flatnonzero(~clean).tolist():
             rows = order[firsts[group] : firsts[group] + sizes[group]]
-            verdicts[rows], self.next[names[group]] = _one_by_one(int(expected[group]), counters[rows].tolist())
+            verdicts[rows], self.next[names[group]] = _one_by_one(
+                int(expected[group]), counters[rows].tolist(), vouching[rows].tolist()
+            )
         return verdicts
 
     def number(
@@ -132,12 +138,13 @@ class Acceptance:
                 tables[role].pop(name, None)
 
 
-def _one_by_one(expected: int, counters: list[int]) -> tuple[list[int], int]:
+def _one_by_one(expected: int, counters: list[int], vouching: list[bool]) -> tuple[list[int], int]:
     """Verdicts on one writer's counters, and the counter that is expected next."""
     verdicts = []
-    for counter in counters:
-        if counter == expected:
-            expected += 1
+    for counter, vouches in zip(counters, vouching, strict=True):
+        lost = counter - expected
+        if lost == 0 or (vouches and 0 < lost <= WRITER_HOLE_RECORDS_MAX):
+            expected = counter + 1
             verdicts.append(ACCEPTED)
         else:
             verdicts.append(DUPLICATE if counter < expected else GAP)

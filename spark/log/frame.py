@@ -40,6 +40,7 @@ class Frame(NamedTuple):
 
     sound: NDArray[np.bool_]
     kind: NDArray[np.uint8]
+    flags: NDArray[np.uint8]
     role: NDArray[np.uint8]
     tagged_writer: NDArray[np.void]
     """20 bytes: incarnation tag and writer."""
@@ -54,6 +55,7 @@ class Frame(NamedTuple):
         return Frame(
             self.sound[rows],
             self.kind[rows],
+            self.flags[rows],
             self.role[rows],
             self.tagged_writer[rows],
             self.conversation[rows],
@@ -84,6 +86,7 @@ def decode(headers: Sequence[bytes | None]) -> Frame:
     frame = Frame(
         sound,
         np.right_shift(kind, 1, dtype=np.uint8),
+        blob[starts + 1],
         np.right_shift(role, 1, dtype=np.uint8),
         _slices(blob, starts + TAG_AT, TAGGED_WRITER_BYTES),
         _slices(blob, starts + CONVERSATION_AT, PREFIX_BYTES - CONVERSATION_AT),
@@ -149,6 +152,7 @@ def _second_opinion(frame: Frame, headers: Sequence[bytes | None]) -> Frame:
         types = types or frame.message_type.to_pylist()
         types[row] = found.suffix.message_type
         frame.sound[row] = True
+        frame.flags[row] = found.flags
         frame.kind[row] = found.kind  # a kind of a later version is Kind.LATER
         frame.counter[row], frame.sequence[row] = found.counter, found.sequence
     return frame if types is None else frame._replace(message_type=pa.array(types, pa.string()))

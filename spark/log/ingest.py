@@ -10,7 +10,7 @@ import numpy as np
 from confluent_kafka import Message
 from numpy.typing import NDArray
 
-from konverse.schemas.wire.records import Kind
+from konverse.schemas.wire.records import ACKED, Kind
 
 from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
 from .batch_rows import AcceptedRows, BatchRows
@@ -90,7 +90,8 @@ class Ingest:
         pending = decoded & (frame.kind == Kind.PENDING)
         verdict[pending] = RecordVerdict.pending
         rows = _where(verdict == ACCEPTED)
-        verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows])
+        vouching = frame.flags[rows] & ACKED != 0
+        verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows], vouching)
         self.contested = self._records.judge(messages, offsets, headers.ours, frame, verdict)
         taken = verdict == ACCEPTED
         decisions = np.flatnonzero(taken & (frame.kind == Kind.DECISION)).tolist()

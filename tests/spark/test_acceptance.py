@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from konverse.schemas.limits import WRITER_HOLE_RECORDS_MAX
 from konverse.schemas.wire.records import Kind
 from konverse.spark.log.acceptance import ACCEPTED, DUPLICATE, GAP, Acceptance
 
 WRITERS = [bytes([n]) * 20 for n in range(3)]
 CONVERSATIONS = [bytes([n]) * 16 for n in range(3)]
 
-Record = tuple[int, int]
-"""Writer and counter."""
+Record = tuple[int, int, bool]
+"""Writer, counter, and whether it vouches for the records before it."""
 
-logs = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 12) | st.sampled_from([2**63 - 1, -(2**63)])), max_size=60)
+COUNTERS = [2**63 - 1, -(2**63), WRITER_HOLE_RECORDS_MAX, WRITER_HOLE_RECORDS_MAX + 1]
+logs = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(-1, 12) | st.sampled_from(COUNTERS), st.booleans()), max_size=60
+)
 likely_logs = st.lists(st.integers(0, 2), max_size=60).flatmap(
     lambda writers: st.lists(
-        st.sampled_from([0, 0, 0, 0, -1, -3, 2]), min_size=len(writers), max_size=len(writers)
-    ).map(lambda jumps: _with_counters(writers, jumps))
+        st.tuples(st.sampled_from([0, 0, 0, 0, -1, -3, 2]), st.integers(0, 3).map(bool).map(operator.not_)),
+        min_size=len(writers),
+        max_size=len(writers),
+    ).map(lambda drawn: _with_counters(writers, *map(list, zip(*drawn, strict=True))) if drawn else [])
 )
 sequenced = st.tuples(
     st.integers(0, 2), st.integers(0, 1), st.sampled_from([Kind.MESSAGE] * 6 + [Kind.END, Kind.ERROR])
 )
 
 
-def _with_counters(writers: list[int], jumps: list[int]) -> list[Record]:
+def _with_counters(writers: list[int], jumps: list[int], vouching: list[bool]) -> list[Record]:
     following: dict[int, int] = defaultdict(int)
     log = []
-    for writer, jump in zip(writers, jumps, strict=True):
-        log.append((writer, following[writer] + jump))
+    for writer, jump, vouches in zip(writers, jumps, vouching, strict=True):
+        log.append((writer, following[writer] + jump, vouches))
         following[writer] += not jump
     return log
 
@@ -41,9 +48,10 @@ def reference(log: list[Record]) -> list[int]:
     """The rule as in protocol.md."""
     following: dict[int, int] = defaultdict(int)
     verdicts = []
-    for writer, counter in log:
-        if counter == following[writer]:
-            following[writer] += 1
+    for writer, counter, vouches in log:
+        lost = counter - following[writer]
+        if lost == 0 or (vouches and 0 < lost <= WRITER_HOLE_RECORDS_MAX):
+            following[writer] = counter + 1
             verdicts.append(ACCEPTED)
         else:
             verdicts.append(DUPLICATE if counter < following[writer] else GAP)
@@ -56,9 +64,10 @@ def judged(log: list[Record], cuts: list[int], *, cut: bool = False) -> list[int
     verdicts: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
         piece = log[start:end]
-        names = np.array([WRITERS[writer] for writer, _ in piece], "V20")
-        counters = np.array([counter for _, counter in piece], np.int64)
-        verdicts += acceptance.judge(names, counters).tolist()
+        names = np.array([WRITERS[writer] for writer, _, _ in piece], "V20")
+        counters = np.array([counter for _, counter, _ in piece], np.int64)
+        vouching = np.array([vouches for _, _, vouches in piece], bool)
+        verdicts += acceptance.judge(names, counters, vouching).tolist()
     return verdicts
 
 
@@ -78,8 +87,8 @@ def test_a_truncated_log_is_judged_from_the_first_remaining_counter_of_each_writ
     log: list[Record], start: int, data: st.DataObject
 ) -> None:
     rest = log[start:]
-    first = dict(reversed(rest))
-    shifted = [(writer, counter - max(first[writer], 0)) for writer, counter in rest]
+    first = {writer: counter for writer, counter, _ in reversed(rest)}
+    shifted = [(writer, counter - max(first[writer], 0), vouches) for writer, counter, vouches in rest]
     assert judged(rest, pieces(data, len(rest)), cut=True) == reference(shifted)
 
 
@@ -119,4 +128,4 @@ def test_a_direction_of_a_cut_log_starts_at_the_senders_number() -> None:
 
 def test_the_same_writer_of_two_incarnations_counts_twice() -> None:
     names = np.array([b"one!" + bytes(16), b"two!" + bytes(16), b"one!" + bytes(16)], "V20")
-    assert Acceptance().judge(names, np.array([0, 0, 1], np.int64)).tolist() == [ACCEPTED] * 3
+    assert Acceptance().judge(names, np.array([0, 0, 1], np.int64), np.zeros(3, bool)).tolist() == [ACCEPTED] * 3
