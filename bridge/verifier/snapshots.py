@@ -131,7 +131,7 @@ def _side(side: Side) -> tuple[Any, ...]:
 
 
 def _row(fold: SecondState, row: WaitingRow) -> tuple[Any, ...]:
-    judge = None if row[:4] in fold.batches.asked else row.judge  # after a veto the product does not keep it
+    judge = None if row[:5] in fold.batches.asked else row.judge  # after a veto the product does not keep it
     return judge, row.envelope.conversation, row.record.offset, row.record.body or b""
 
 

@@ -80,7 +80,7 @@ def _undecided(state: Partition, context: MessageContext) -> Iterator[Message]:
     """Messages of Spark task attempts that may still be committed; of a task that ran twice, those of both attempts."""
     pending = state.pending
     for attempt in pending.live:
-        (_, begins), *_ = attempt
+        (_, begins, _), *_ = attempt
         for row in () if begins else pending.attempts[attempt].values():
             kind = decode_suffix(row.suffix).message_type
             endpoint = _receiver(state, row)

@@ -30,6 +30,8 @@ class TaskOf(NamedTuple):
     """Id of the query, 16 bytes; it stays the same for as long as the query has its checkpoint."""
     judge: Address
     """Partition of the transmission queue that decides all batches of the query."""
+    judge_writer: bytes
+    """Writer id of the owners of that partition, 16 bytes."""
     run: bytes
     """Writer id of the driver that started the execution."""
     batch: int
@@ -102,7 +104,8 @@ class Task:
         return Report(self.task, self.attempt, dict(self.counts))
 
     def _detail(self, *, begins: bool) -> Pending:
-        return Pending(self.task.query, self.task.batch, begins, self.task.judge)
+        task = self.task
+        return Pending(task.query, task.batch, begins, task.judge, task.judge_writer)
 
     def _head(self, to: Address, flags: int = 0) -> bytes:
         return head(Kind.PENDING, flags, Role.INITIATOR, to.tag, self.attempt)

@@ -62,8 +62,8 @@ def base_of(state: Partition) -> dict[str, Any]:
     places = {track: at for at, track in enumerate(pending.decided)}
     return {
         "tracks": [
-            {"query": query, "begins": begins, "decided": decided}
-            for (query, begins), decided in pending.decided.items()
+            {"query": query, "begins": begins, "judge_writer": judge_writer, "decided": decided}
+            for (query, begins, judge_writer), decided in pending.decided.items()
         ],
         "attempts": [
             {"track": places[track], "batch": batch, "id": attempt, "judge": address_to_avro(judge)}
@@ -107,7 +107,7 @@ def _rows(attempts: list[dict[int, PendingRow]]) -> Iterator[dict[str, Any]]:
 def restore_batches(state: Partition, base: dict[str, Any]) -> None:
     """Restore the batches of the Base section."""
     for item in base["tracks"]:
-        state.pending.decided[item["query"], item["begins"]] = item["decided"]
+        state.pending.decided[item["query"], item["begins"], item["judge_writer"]] = item["decided"]
     for attempt in _attempts(base):
         state.pending.attempts[attempt] = {}
     for attempt, item in zip(_attempts(base), base["attempts"], strict=True):
@@ -120,7 +120,7 @@ def restore_batches(state: Partition, base: dict[str, Any]) -> None:
 
 
 def _attempts(base: dict[str, Any]) -> list[Attempt]:
-    tracks = [(item["query"], item["begins"]) for item in base["tracks"]]
+    tracks = [(item["query"], item["begins"], item["judge_writer"]) for item in base["tracks"]]
     return [(tracks[item["track"]], item["batch"], item["id"]) for item in base["attempts"]]
 
 

@@ -57,7 +57,7 @@ def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record
         state.statistics.malformed += 1
         return
     pending = state.pending
-    track = (detail.query, detail.begins)
+    track = (detail.query, detail.begins, detail.judge_writer)
     attempt = (track, detail.batch, envelope.writer)
     if detail.batch <= pending.last_decided(track) or not 0 <= number < BATCH_RECORDS_MAX:
         state.statistics.void += 1
@@ -87,15 +87,16 @@ def overflowing(state: Partition) -> list[Rare]:
             break
         count, size = pending.weight(attempt)
         rows, size_bytes = rows - count, size_bytes - size
-        (query, begins), batch, identifier = attempt
+        (query, begins, _), batch, identifier = attempt
         excluded.append(Exclude(query, batch, begins, identifier))
     return excluded
 
 
 def exclude(state: Partition, operation: Exclude) -> None:
     """EXCLUDE: asks the query's judge to let an attempt lose. Its rows stay until the answer: it may have won."""
-    attempt = ((operation.query, operation.begins), operation.batch, operation.attempt)
-    if attempt not in state.pending.live:
+    named = (operation.query, operation.begins, operation.batch, operation.attempt)
+    attempt = next((one for one in state.pending.live if (*one[0][:2], *one[1:]) == named), None)
+    if attempt is None:
         return
     stream = state.stream_to(state.pending.veto(attempt))
     veto = Veto(*operation, state.address)
@@ -104,7 +105,10 @@ def exclude(state: Partition, operation: Exclude) -> None:
 
 
 def on_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """DECISION: accepts the winners' rows in the order of attempts and numbers, and drops all others."""
+    """DECISION: accepts the winners' rows in the order of attempts and numbers, and drops all others.
+
+    It concerns the rows that name its writer as their judge (M293): a stranger can write decisions, too.
+    """
     detail = envelope.suffix.detail
     try:
         winners = decode_winners(record[0] or b"")
@@ -114,7 +118,7 @@ def on_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelo
         state.statistics.malformed += 1
         return
     pending = state.pending
-    track = (detail.query, detail.begins)
+    track = (detail.query, detail.begins, envelope.writer)
     decided = pending.last_decided(track)
     if not detail.final:
         for loser, _ in winners:

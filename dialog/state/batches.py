@@ -12,8 +12,9 @@ from .endpoint import Stamp
 UNDECIDED = -1
 """Stands for the number of the last decided batch when none was decided yet."""
 
-Track = tuple[bytes, bool]
-"""Rows of one query in this partition: query id, and True for its BEGINs, False for its messages."""
+Track = tuple[bytes, bool, bytes]
+"""Rows of one query in this partition: query id, True for its BEGINs and False for its messages, and the writer of the
+decisions about them."""
 
 Attempt = tuple[Track, int, bytes]
 """One execution of a Spark task: track of its rows, number of its batch, id of the attempt."""

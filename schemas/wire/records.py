@@ -169,6 +169,8 @@ class Pending(NamedTuple):
     """Whether the row is a BEGIN at its home; else a message."""
     judge: Address
     """Partition of the transmission queue that decides the batches of the query."""
+    judge_writer: bytes
+    """Writer id of the owners of that partition: no other writer's DECISION concerns this row (M293)."""
 
 
 class Decision(NamedTuple):

@@ -52,9 +52,9 @@ class Acceptance:
         self.received: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         """Next sequence number by conversation, one table per role of the sender, until the direction ends."""
         self.decided: dict[bytes, int] = {}
-        """Highest decided batch by `batch_rows.Track` (17 bytes), -1 for none; in the order in which they were met."""
+        """Highest decided batch by `batch_rows.Track` (33 bytes), -1 for none; in the order in which they were met."""
         self.vetoed: dict[bytes, int] = {}
-        """Offset of the DECISION that dropped an attempt's rows, by track, batch and attempt (41 bytes)."""
+        """Offset of the DECISION that dropped an attempt's rows, by track, batch and attempt (57 bytes)."""
         self.waits_from: int | None = None
         """Lowest offset of a row that waits for the decision about its batch; None when no row waits."""
 

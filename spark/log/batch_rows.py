@@ -22,15 +22,15 @@ UNDECIDED = -1
 """The batch number of a track without a decision."""
 
 Track = bytes
-"""16 bytes of a query, and one byte that tells its BEGINs (1) from its messages (0): the two are decided apart."""
+"""16 bytes of a query, one byte that tells its BEGINs (1) from its messages (0), and 16 of the writer that decides."""
 
 Attempt = tuple[Track, int, bytes]
 """One execution of a task: track, batch, and the id of the execution."""
 
 
-def track_of(detail: Pending | Decision) -> Track:
+def track_of(detail: Pending | Decision, judge_writer: bytes) -> Track:
     """The track of a row or a decision."""
-    return detail.query + bytes((detail.begins,))
+    return detail.query + bytes((detail.begins,)) + judge_writer
 
 
 class AcceptedRows(NamedTuple):
@@ -71,11 +71,11 @@ class BatchRows:
         for row in rows:
             envelope = decode(cast("bytes", headers[row]))
             detail = envelope.suffix.detail
-            if isinstance(detail, Pending) and track_of(detail) in self._decided:
+            if isinstance(detail, Pending) and track_of(detail, detail.judge_writer) in self._decided:
                 self._wait(envelope, detail, messages[row])
 
     def _wait(self, envelope: Envelope, detail: Pending, row: Message) -> None:
-        attempt = (track_of(detail), detail.batch, envelope.writer)
+        attempt = (track_of(detail, detail.judge_writer), detail.batch, envelope.writer)
         if detail.batch <= self._last_decided(attempt[0]) or not 0 <= envelope.counter < BATCH_RECORDS_MAX:
             return
         if self._is_after_veto(attempt, row):
@@ -83,11 +83,12 @@ class BatchRows:
 
     def decide(self, header: bytes, decision: Message) -> AcceptedRows | None:
         """Apply an accepted DECISION. Returns the rows that it accepts, if any."""
-        found = _decision(decode(header), decision.value())
+        envelope = decode(header)
+        found = _decision(envelope, decision.value())
         if found is None:
             return None
         detail, winners = found
-        track = track_of(detail)
+        track = track_of(detail, envelope.writer)
         decided = self._last_decided(track)
         if not detail.final:
             for loser, _ in winners:
@@ -151,7 +152,7 @@ class BatchRows:
 
 
 def _name(attempt: Attempt) -> bytes:
-    """An attempt in 41 bytes."""
+    """An attempt in 57 bytes."""
     track, batch, writer = attempt
     return track + batch.to_bytes(8, "big", signed=True) + writer
 

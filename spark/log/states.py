@@ -27,11 +27,11 @@ from .acceptance import Acceptance
 
 log: Final = logging.getLogger("konverse.spark")
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 _WRITER_BYTES: Final = 20
 _CONVERSATION_BYTES: Final = 16
-_TRACK_BYTES: Final = 17
-_ATTEMPT_BYTES: Final = 41
+_TRACK_BYTES: Final = 33
+_ATTEMPT_BYTES: Final = 57
 
 ENTRIES_PER_RECORD: Final = 4
 """A state is stored if it has at most this many entries for each record read since the last one, which keeps it cheap.

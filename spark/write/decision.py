@@ -62,7 +62,7 @@ class BatchDecision:
     """
 
     def __init__(self, kafka: Kafka, plan: Plan, query: bytes) -> None:
-        judge = plan.judge(query)
+        judge, _ = plan.judge(query)
         self._kafka = kafka
         self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
         self._queue = plan.transmission

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, owner_writer
 from konverse.schemas.wire.records import Begin
 
 VERSION: Final = 8
@@ -56,9 +56,10 @@ class Plan(NamedTuple):
         """Every partition that any row can go to."""
         return tuple(dict.fromkeys(address for places in self.services.values() for address in places))
 
-    def judge(self, query: bytes) -> Address:
-        """The partition that decides a query's batches, the same for the life of the transmission queue."""
-        return self.transmission.address(choose_partition(query, self.transmission.partitions))
+    def judge(self, query: bytes) -> tuple[Address, bytes]:
+        """The partition that decides a query's batches, and its owners' writer id: fixed while the queue lives."""
+        partition = choose_partition(query, self.transmission.partitions)
+        return self.transmission.address(partition), owner_writer(self.transmission.incarnation, partition)
 
     def dialog(self, query: bytes, to_service: str, key: bytes) -> tuple[bytes, Begin]:
         """The conversation of a key: the same one in every batch, task and run, until it is over."""

@@ -74,7 +74,7 @@ class _Writer:
         assert plan is not None, "a task has its plan from the driver"
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        of = TaskOf(query, plan.judge(query), plan.run, batch, context.partitionId())
+        of = TaskOf(query, *plan.judge(query), plan.run, batch, context.partitionId())
         task = Task(of, os.urandom(16))
         rows, delivery = TaskRows(plan, task), Delivery(self._settings)
         case_sensitive = context.getLocalProperty(CASE_SENSITIVE)

@@ -41,7 +41,8 @@ def test_082_messages_of_an_incomplete_or_unordered_batch_are_not_received(broke
     """Rows of a batch query are complete and in order once their batch is decided."""
     orders, shop = queue_of(broker, "Orders").address(0), queue_of(broker, "Shop").address(0)
     query, conversation = uuid.uuid4().bytes, uuid.uuid4().bytes
-    task = Task(TaskOf(query, shop, uuid.uuid4().bytes, batch=0, number=0), uuid.uuid4().bytes)
+    judge = uuid.uuid4().bytes
+    task = Task(TaskOf(query, shop, judge, uuid.uuid4().bytes, batch=0, number=0), uuid.uuid4().bytes)
     begin = Begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, shop, orders, conversation, None)
     rows = [
         first_row(task, conversation, begin, ORDER, b"first"),
@@ -60,7 +61,6 @@ def test_082_messages_of_an_incomplete_or_unordered_batch_are_not_received(broke
         shown = broker.views.contents("Orders")
         assert sorted((one.status, one.message_body) for one in shown) == [(2, b"first"), (2, b"second")]
         detail = Decision(query, 0, begins=False, final=True)
-        judge = uuid.uuid4().bytes
         decided = Envelope(
             Kind.DECISION, 0, Role.INITIATOR, orders.tag, judge, query, 0, NO_SEQUENCE, Suffix(detail=detail)
         )

@@ -15,6 +15,7 @@ from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 QUERY: Final = identifier("query")
 RUN: Final = identifier("run")
 JUDGE: Final = address_of("transmission")
+JUDGE_WRITER: Final = identifier("judge")
 HOME: Final = address_of("replies")
 TARGET: Final = address_of("orders")
 
@@ -32,7 +33,7 @@ class Query:
     @staticmethod
     def task(number: int = 0, attempt: str = "attempt", batch: int = 0, run: bytes = RUN) -> Task:
         """One execution of task `number`."""
-        return Task(TaskOf(QUERY, JUDGE, run, batch, number), identifier(attempt))
+        return Task(TaskOf(QUERY, JUDGE, JUDGE_WRITER, run, batch, number), identifier(attempt))
 
     @staticmethod
     def first(task: Task, conversation: bytes, body: bytes = b"") -> ReceivedMessages:
@@ -62,9 +63,9 @@ class Query:
         side.take(self.judge.write(Kind.DECISION, side.address, QUERY, suffix=Suffix(detail=decision)), body)
 
 
-def task_of(driver: Driver, number: int) -> TaskOf:
+def task_of(driver: Driver, number: int, judge_writer: bytes = JUDGE_WRITER) -> TaskOf:
     """Task `number` of the driver's current batch."""
-    return TaskOf(driver.query, driver.judge, driver.run, driver.batch, number)
+    return TaskOf(driver.query, driver.judge, judge_writer, driver.run, driver.batch, number)
 
 
 def first_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> ProduceRow:

@@ -21,7 +21,7 @@ from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS
 from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
 from konverse.spark.log.states import ACCEPTANCES, States
-from tests.kit.batches import JUDGE, QUERY, RUN, Query, ReceivedMessages
+from tests.kit.batches import JUDGE, JUDGE_WRITER, QUERY, RUN, Query, ReceivedMessages
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 
 CONVERSATIONS = [identifier(name) for name in ("a", "b")]
@@ -262,7 +262,7 @@ def test_of_too_many_queries_the_one_that_the_owner_forgets_is_forgotten(steps: 
     log: list[ReceivedMessages] = []
     for step, number, batch in steps:
         query = identifier(f"query {number}")
-        task = Task(TaskOf(query, JUDGE, RUN, batch, 0), identifier(f"attempt {number} {batch}"))
+        task = Task(TaskOf(query, JUDGE, JUDGE_WRITER, RUN, batch, 0), identifier(f"attempt {number} {batch}"))
         if step == "row":
             log.append(Query.message(task, CONVERSATIONS[0], b"row"))
         else:
@@ -276,7 +276,10 @@ def test_of_too_many_queries_the_one_that_the_owner_forgets_is_forgotten(steps: 
         side.take_all([(header, (body, 0)) for header, body in log])
         for message in log_of(log):
             ingest.take([message])
-    theirs = [(query + bytes((begins,)), batch) for (query, begins), batch in side.state.pending.decided.items()]
+    theirs = [
+        (query + bytes((begins,)) + writer, batch)
+        for (query, begins, writer), batch in side.state.pending.decided.items()
+    ]
     assert [*known.decided.items()] == theirs
     assert ingest.batches.oldest() == side.state.pending.oldest()
 
@@ -287,7 +290,7 @@ def test_a_row_of_a_forgotten_query_does_not_wait_again_for_the_task_that_contin
     judge = Scribe("judge")
     for number in range(3):
         query = identifier(f"query {number}")
-        task = Task(TaskOf(query, JUDGE, RUN, 0, 0), identifier(f"attempt {number}"))
+        task = Task(TaskOf(query, JUDGE, JUDGE_WRITER, RUN, 0, 0), identifier(f"attempt {number}"))
         log.append(Query.message(task, CONVERSATIONS[0], b"row"))
         suffix = Suffix(detail=Decision(query, 0, begins=False, final=True))
         log.append((judge.write(Kind.DECISION, side.address, query, suffix=suffix), encode_winners(())))

@@ -23,7 +23,7 @@ def judge_of(servers: Servers, database: str, query: str) -> Address:
     """The partition where the batches of a query are decided."""
     writer = batch_writer(servers.bootstrap, database, query=query, batch="0")
     assert writer._plan is not None
-    return writer._plan.judge(writer._query)
+    return writer._plan.judge(writer._query)[0]
 
 
 def test_queries_that_are_judged_in_more_places_than_a_process_keeps_open_are_received_once(

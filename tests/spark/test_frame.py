@@ -26,7 +26,7 @@ DETAILS: Final[list[Detail]] = [
     records.Bounce(SOMEBODY, 300, ORDERS, records.BounceReason.ENDED),
     records.Notice(SOMEBODY, 300, ORDERS, records.NoticeReason.GAP),
     records.WriterClosed(SOMEBODY, 300, ORDERS),
-    records.Pending(SOMEBODY, 300, begins=False, judge=ORDERS),
+    records.Pending(SOMEBODY, 300, begins=False, judge=ORDERS, judge_writer=SOMEBODY),
     records.Decision(SOMEBODY, 300, begins=False, final=True),
     records.Veto(SOMEBODY, 300, begins=False, attempt=SOMEBODY, at=ORDERS),
     records.FinAnswer(SOMEBODY, ((SOMEBODY, 300),)),

@@ -10,7 +10,7 @@ from konverse.dialog.batch.task import Task, TaskOf
 from konverse.schemas.wire.envelope import decode
 from konverse.spark.write.plan import Plan
 from konverse.spark.write.rows import TaskRows
-from tests.kit.batches import JUDGE
+from tests.kit.batches import JUDGE, JUDGE_WRITER
 from tests.kit.builders import address_of, identifier
 
 SERVICE: Final = "//sales/OrderService"
@@ -24,7 +24,7 @@ def task_rows() -> TaskRows:
     names = ("sales", "//sales/ShopService", "//sales/Ordering")
     homes = (address_of("shop"),)
     plan = Plan(identifier("run"), *names, NO_QUEUE, homes, {SERVICE: targets}, {ORDER: True}, {}, None)
-    task = TaskOf(identifier("query"), JUDGE, identifier("run"), 0, 0)
+    task = TaskOf(identifier("query"), JUDGE, JUDGE_WRITER, identifier("run"), 0, 0)
     return TaskRows(plan, Task(task, identifier("attempt")))
 
 

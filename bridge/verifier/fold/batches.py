@@ -36,16 +36,24 @@ def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     if not isinstance(detail, Pending):
         state.tally["malformed"] += 1
         return
-    settled = batches.meet((detail.query, detail.begins))
+    settled = batches.meet((detail.query, detail.begins, detail.judge_writer))
     row = WaitingRow(
-        detail.query, detail.begins, detail.batch, envelope.writer, envelope.counter, detail.judge, envelope, record
+        detail.query,
+        detail.begins,
+        detail.judge_writer,
+        detail.batch,
+        envelope.writer,
+        envelope.counter,
+        detail.judge,
+        envelope,
+        record,
     )
     if detail.batch <= settled or row.number not in range(BATCH_RECORDS_MAX):
         state.tally["row void"] += 1
-    elif row[:5] in batches.there:
+    elif row[:6] in batches.there:
         state.tally["duplicate"] += 1
         state.tally["row twice"] += 1
-        before = next(other for other in batches.waiting if other[:5] == row[:5])
+        before = next(other for other in batches.waiting if other[:6] == row[:6])
         if (before.envelope.conversation, before.record.body or b"") != (envelope.conversation, record.body or b""):
             state.problem(f"I19: row {row.number} of attempt {row.attempt.hex()} has other content at {record.offset}")
     else:
@@ -55,12 +63,13 @@ def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
 def exclude(state: SecondState, operation: Exclude) -> None:
     """EXCLUDE: the owner has no room for the rows of an attempt, and vetoes it."""
     batches = state.batches
-    name = (operation.query, operation.begins, operation.batch, operation.attempt)
-    rows = [row for row in batches.waiting if row[:4] == name]
-    if not rows or name in batches.asked or rows[0].judge is None:
+    named = (operation.query, operation.begins, operation.batch, operation.attempt)
+    waiting = [row for row in batches.waiting if (*row[:2], *row[3:5]) == named and row[:5] not in batches.asked]
+    rows = [row for row in waiting if row.by == waiting[0].by]
+    if not rows or rows[0].judge is None:
         state.problem(f"I19: attempt {operation.attempt.hex()} is vetoed, and none of its rows waits any more")
         return
-    batches.asked.add(name)
+    batches.asked.add(rows[0][:5])
     veto = Veto(operation.query, operation.batch, operation.begins, operation.attempt, state.address)
     state.stage(rows[0].judge, _said(state, Kind.VETO, operation.query, veto, b""))
 
@@ -75,8 +84,9 @@ def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> li
     if not isinstance(detail, Decision) or winners is None:
         state.tally["malformed"] += 1
         return []
-    settled = batches.meet((detail.query, detail.begins))
-    of_track = [row for row in batches.waiting if (row.query, row.begins) == (detail.query, detail.begins)]
+    track = (detail.query, detail.begins, envelope.writer)
+    settled = batches.meet(track)
+    of_track = [row for row in batches.waiting if row[:3] == track]
     if not detail.final:
         for loser, _ in winners:
             gone = [row for row in of_track if (row.batch, row.attempt) == (detail.batch, loser)]
@@ -85,8 +95,8 @@ def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> li
         return []
     if detail.batch <= settled:
         return []
-    del batches.settled[detail.query, detail.begins]  # it was met above; the latest decisions are forgotten last
-    batches.settled[detail.query, detail.begins] = detail.batch
+    del batches.settled[track]  # it was met above; the latest decisions are forgotten last
+    batches.settled[track] = detail.batch
     batches.told.append((detail.query, detail.begins, detail.batch))
     over = [row for row in of_track if row.batch <= detail.batch]
     batches.release(over)
@@ -101,7 +111,7 @@ def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> li
         state.problem(f"I19: {lacking} not here, says the decision at {record.offset}")
         return []
     state.tally["row void"] -= len(rows)
-    batches.taken += [AcceptedRow(*row[:5], row.record.offset) for row in rows]
+    batches.taken += [AcceptedRow(*row[:6], row.record.offset) for row in rows]
     return [(_plain(row), row.record) for row in rows]
 
 
@@ -189,7 +199,7 @@ def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
     """Restore what a snapshot says of batches, without the rows."""
     batches = state.batches
     for item in base["tracks"]:
-        batches.settled[item["query"], item["begins"]] = item["decided"]
+        batches.settled[item["query"], item["begins"], item["judge_writer"]] = item["decided"]
     for attempt in base["attempts"]:
         if attempt["judge"] is None:
             batches.asked.add(_attempt_of(base, attempt))
@@ -199,9 +209,9 @@ def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
         batches.excluded[item["query"]] = {attempt["id"]: attempt["batch"] for attempt in item["vetoed"]}
 
 
-def _attempt_of(base: dict[str, Any], attempt: dict[str, Any]) -> tuple[bytes, bool, int, bytes]:
+def _attempt_of(base: dict[str, Any], attempt: dict[str, Any]) -> tuple[bytes, bool, bytes, int, bytes]:
     track = base["tracks"][attempt["track"]]
-    return track["query"], track["begins"], attempt["batch"], attempt["id"]
+    return track["query"], track["begins"], track["judge_writer"], attempt["batch"], attempt["id"]
 
 
 def restore_row(state: SecondState, base: dict[str, Any], item: dict[str, Any]) -> None:

@@ -67,8 +67,8 @@ TALLIED: Final = (
 )  # fmt: skip
 NOT_YET: Final = sys.maxsize
 """Order of an output that may not leave yet."""
-Track = tuple[bytes, bool]
-"""Id of a query, and whether its rows are BEGINs for homes or messages for targets."""
+Track = tuple[bytes, bool, bytes]
+"""Id of a query, whether its rows are BEGINs for homes or messages for targets, and who decides about them."""
 
 
 class AcceptedRecord(NamedTuple):
@@ -454,10 +454,12 @@ class SecondState:
 
 
 class WaitingRow(NamedTuple):
-    """A row that waits for a DECISION; the first five fields are its name, the first four its attempt's."""
+    """A row that waits for a DECISION; the first six fields are its name, the first five its attempt's."""
 
     query: bytes
     begins: bool
+    by: bytes
+    """Writer whose DECISION decides."""
     batch: int
     attempt: bytes
     number: int
@@ -472,6 +474,7 @@ class AcceptedRow(NamedTuple):
 
     query: bytes
     begins: bool
+    by: bytes
     batch: int
     attempt: bytes
     number: int
@@ -495,11 +498,11 @@ class SecondBatches:
     """Batches of queries: the rows that wait, and everything that was ever decided."""
 
     waiting: list[WaitingRow] = field(default_factory=list)
-    there: set[tuple[bytes, bool, int, bytes, int]] = field(default_factory=set)
+    there: set[tuple[bytes, bool, bytes, int, bytes, int]] = field(default_factory=set)
     """Names of the rows that wait."""
     settled: dict[Track, int] = field(default_factory=dict)
     """Track -> highest batch that was decided, -1 for none; in the order in which the product met them."""
-    asked: set[tuple[bytes, bool, int, bytes]] = field(default_factory=set)
+    asked: set[tuple[bytes, bool, bytes, int, bytes]] = field(default_factory=set)
     """Attempts that this partition has vetoed and whose answer has not come."""
     taken: list[AcceptedRow] = field(default_factory=list)
     told: list[tuple[bytes, bool, int]] = field(default_factory=list)
@@ -518,7 +521,7 @@ class SecondBatches:
         """
         if track not in self.settled:
             if len(self.settled) >= QUERY_ENTRIES_MAX:
-                busy = {(row.query, row.begins) for row in self.waiting}
+                busy = {(row.query, row.begins, row.by) for row in self.waiting}
                 for known in [known for known in self.settled if known not in busy][:1]:
                     del self.settled[known]
             self.settled[track] = -1
@@ -527,14 +530,14 @@ class SecondBatches:
     def wait(self, row: WaitingRow) -> None:
         """Add a row that waits."""
         self.waiting.append(row)
-        self.there.add(row[:5])
+        self.there.add(row[:6])
 
     def release(self, rows: Iterable[WaitingRow]) -> None:
         """Remove rows that wait."""
-        names = {row[:5] for row in rows}
-        self.waiting = [row for row in self.waiting if row[:5] not in names]
+        names = {row[:6] for row in rows}
+        self.waiting = [row for row in self.waiting if row[:6] not in names]
         self.there -= names
-        self.asked -= {name[:4] for name in names}
+        self.asked -= {name[:5] for name in names}
 
     def knows(self, query: bytes) -> bool:
         """Whether the query is judged here. A new query is admitted while there is room."""

@@ -124,7 +124,7 @@ class Query:
         for place in self.homes + self.targets:
             place.follow(place.journal.end)
             attempts = place.shadow.state.pending.attempts
-            batches = {batch for (query, _), batch, _ in attempts if query == self.id}
+            batches = {batch for (query, _, _), batch, _ in attempts if query == self.id}
             if len(batches) > BATCHES_WAITING_MAX:
                 place.fail(f"I15: {place.name}: rows of batches {batches} of one query wait")
 

@@ -55,7 +55,7 @@ class TaskProcess:
         self.asleep_until = 0
         self.over = False
         """Dead, failed or reported."""
-        self.task = Task(task_of(driver, number), world.identifier(b"attempt"))
+        self.task = Task(task_of(driver, number, query.judge.shadow.state.writer_id), world.identifier(b"attempt"))
         self.number = number
         self.execution = Execution(query.id, driver.run, driver.batch, number, driver.tasks)
         self._left = 1 if world.kafka.calm else world.choices.choose(ROWS_MAX)

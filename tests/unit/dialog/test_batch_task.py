@@ -11,7 +11,7 @@ from konverse.dialog.batch.task import Report
 from konverse.schemas.errors import TransactionTooLarge
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.records import FIRST, LAST, RETURNING, Kind, Pending
-from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, first_row, further_row, last_row
+from tests.kit.batches import HOME, JUDGE, JUDGE_WRITER, QUERY, TARGET, Query, first_row, further_row, last_row
 from tests.kit.builders import begin_block, identifier
 
 C = identifier("a conversation")
@@ -41,7 +41,7 @@ def test_rows_are_numbered_in_each_partition_and_begins_apart() -> None:
         LAST | RETURNING,
     ]
     assert [envelope.suffix.detail for envelope in envelopes] == [
-        Pending(QUERY, 0, begins, JUDGE) for begins in (True, False, False, False, True, False)
+        Pending(QUERY, 0, begins, JUDGE, JUDGE_WRITER) for begins in (True, False, False, False, True, False)
     ]
     assert [row.record[1] for row in rows] == [b"a key"] * 6
     assert [envelope.suffix.home for envelope in envelopes[2:4]] == [HOME, HOME]

@@ -18,7 +18,7 @@ from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.schemas.wire.batches import encode_winners
 from konverse.schemas.wire.operations import Exclude
 from konverse.schemas.wire.records import BounceReason, Decision, Kind, Suffix, Veto
-from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, first_row, further_row, last_row, taken
+from tests.kit.batches import HOME, JUDGE, JUDGE_WRITER, QUERY, TARGET, Query, first_row, further_row, last_row, taken
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.digests import digest
 
@@ -116,7 +116,7 @@ def test_late_rows_of_a_decision_that_was_forgotten_are_dropped_when_they_are_ex
     query.batch(late, to=judge)
     query.decide(side, [(late, 1)])
     for name in ("other", "third"):
-        side.state.pending.last_decided((identifier(name), False))
+        side.state.pending.last_decided((identifier(name), False, JUDGE_WRITER))
     side.take(*query.first(late, C, b"0"))
     assert side.state.pending.oldest() is not None
     exclude = Exclude(QUERY, 0, False, late.attempt)
@@ -134,10 +134,26 @@ def test_the_query_that_was_decided_last_is_forgotten_last(
 ) -> None:
     monkeypatch.setattr("konverse.dialog.state.batches.QUERY_ENTRIES_MAX", 2)
     query.decide(side, [], batch=0)
-    side.state.pending.last_decided((identifier("other"), False))
+    side.state.pending.last_decided((identifier("other"), False, JUDGE_WRITER))
     query.decide(side, [], batch=1)
-    side.state.pending.last_decided((identifier("third"), False))
-    assert (QUERY, False) in side.state.pending.decided
+    side.state.pending.last_decided((identifier("third"), False, JUDGE_WRITER))
+    assert (QUERY, False, JUDGE_WRITER) in side.state.pending.decided
+
+
+def test_a_decision_of_another_writer_than_the_judge_concerns_no_row(query: Query, side: Side) -> None:
+    """A process that may write to the topic can write decisions (M293)."""
+    task, stranger = query.task(), Query()
+    stranger.judge = Scribe("a stranger")
+    side.take(*query.first(task, C, b"0"))
+    stranger.decide(side, [(task, 1)])
+    stranger.decide(side, [], batch=9)
+    stranger.tell(side, Decision(QUERY, 0, begins=False, final=False), [(task, 0)])
+    assert bodies(side) == []
+    side.take(*query.message(task, C, b"1"))
+    query.decide(side, [(task, 2)])
+    assert bodies(side) == [b"0", b"1"]
+    side.take(*query.first(query.task(batch=1), C, b"of the next batch"))
+    assert side.state.pending.rows == 1, "the stranger's batch 9 is decided for its own rows alone"
 
 
 def test_a_decision_that_comes_too_late_changes_nothing(query: Query, side: Side) -> None:
@@ -146,7 +162,7 @@ def test_a_decision_that_comes_too_late_changes_nothing(query: Query, side: Side
     side.take(*query.first(task, C))
     query.decide(side, [(task, 1)], batch=5)
     query.decide(side, [], batch=4)
-    assert side.state.pending.decided == {(QUERY, False): 5}
+    assert side.state.pending.decided == {(QUERY, False, JUDGE_WRITER): 5}
     assert side.state.pending.rows == 1
 
 
@@ -298,18 +314,18 @@ def test_an_excluded_attempt_is_dropped_when_the_judge_decides_against_it(query:
     side.commit(rare=[Exclude(QUERY, 0, False, loser.attempt)])
     query.tell(side, Decision(QUERY, 0, begins=False, final=False), [(loser, 0)])
     assert [attempt for _, _, attempt in side.state.pending.attempts] == [other.attempt]
-    assert side.state.pending.decided == {(QUERY, False): -1}
+    assert side.state.pending.decided == {(QUERY, False, JUDGE_WRITER): -1}
 
 
 def test_of_too_many_queries_one_of_which_nothing_waits_is_forgotten(side: Side) -> None:
     busy, idle, third = (identifier(name) for name in ("busy", "idle", "third"))
     with patch("konverse.dialog.state.batches.QUERY_ENTRIES_MAX", 2):
         for name, decided in ((busy, -1), (idle, 3)):
-            assert side.state.pending.last_decided((name, False)) == -1
-            side.state.pending.decided[name, False] = decided
-        side.state.pending.attempts[(busy, False), 4, identifier("attempt")] = {}
-        side.state.pending.last_decided((third, False))
-    assert [query for query, _ in side.state.pending.decided] == [busy, third]
+            assert side.state.pending.last_decided((name, False, JUDGE_WRITER)) == -1
+            side.state.pending.decided[name, False, JUDGE_WRITER] = decided
+        side.state.pending.attempts[(busy, False, JUDGE_WRITER), 4, identifier("attempt")] = {}
+        side.state.pending.last_decided((third, False, JUDGE_WRITER))
+    assert [query for query, _, _ in side.state.pending.decided] == [busy, third]
 
 
 # --------------------------------------------------------------------------------------------------------- snapshots
@@ -356,7 +372,7 @@ def test_every_part_of_the_pending_batches_is_in_the_digest(query: Query) -> Non
         differs(name)
     del pending.attempts[first][0]
     differs("a row")
-    pending.decided[QUERY, False] = 2
+    pending.decided[QUERY, False, JUDGE_WRITER] = 2
     differs("the decided batch")
     pending.live.clear()
     differs("who was vetoed")
