@@ -81,7 +81,7 @@ def _undecided(state: Partition, context: MessageContext) -> Iterator[Message]:
     pending = state.pending
     for attempt in pending.live:
         (_, begins, _), *_ = attempt
-        for row in () if begins else pending.attempts[attempt].values():
+        for row in () if begins else pending.rows_of(attempt):
             kind = decode_suffix(row.suffix).message_type
             endpoint = _receiver(state, row)
             yield Message(kind, row.body or b"", NO_SEQUENCE, endpoint, row.offset, row.stamp, context)

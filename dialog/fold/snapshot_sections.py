@@ -88,7 +88,7 @@ def pending_rows(state: Partition) -> Iterator[dict[str, Any]]:
 
 def _rows(attempts: list[dict[int, PendingRow]]) -> Iterator[dict[str, Any]]:
     for at, rows in enumerate(attempts):
-        for number, row in rows.items():
+        for number, row in ((number, row) for number, one in rows.items() for row in one.all):
             timestamp_ms, headers = (row.stamp, []) if isinstance(row.stamp, int) else row.stamp[:2]
             yield {
                 "attempt": at,

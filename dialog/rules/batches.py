@@ -17,6 +17,7 @@ from konverse.dialog.state.batches import Judgement, PendingRow
 from konverse.dialog.state.endpoint import Record, Stamp, timestamp_ms
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Forgery
 from konverse.dialog.state.writer import Writer
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
@@ -51,7 +52,10 @@ from .writers import is_over
 
 
 def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:
-    """PENDING: keeps a row of an attempt, each number once. Its writer is the attempt, which has no writer entry."""
+    """PENDING: keeps a row of an attempt. Its writer is the attempt, which has no writer entry.
+
+    Each number comes once. Of two rows with one number and different content, one is a stranger's: both wait (M274).
+    """
     detail, number = envelope.suffix.detail, envelope.counter
     if not isinstance(detail, Pending):
         state.statistics.malformed += 1
@@ -62,11 +66,15 @@ def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record
     if detail.batch <= pending.last_decided(track) or not 0 <= number < BATCH_RECORDS_MAX:
         state.statistics.void += 1
         return
-    if number in pending.attempts.get(attempt, ()):
-        state.statistics.duplicates += 1
-        return
     suffix = _suffix_of(envelope.suffix)
     row = PendingRow(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
+    before = pending.attempts.get(attempt, {}).get(number)
+    if before is not None and row.content in [one.content for one in before.all]:
+        state.statistics.duplicates += 1
+        return
+    if before is not None:
+        state.statistics.forged += 1
+        state.recent.report(Forgery(envelope.writer, number, before.offset, offset))
     pending.meet(attempt, detail.judge)
     pending.put(attempt, number, row)
 
@@ -122,7 +130,7 @@ def on_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelo
     decided = pending.last_decided(track)
     if not detail.final:
         for loser, _ in winners:
-            state.statistics.void += len(pending.drop((track, detail.batch, loser)))
+            state.statistics.void += sum(len(one.all) for one in pending.drop((track, detail.batch, loser)).values())
         return
     if detail.batch <= decided:
         return
@@ -138,9 +146,10 @@ def on_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelo
     if len(accepted) < len(rows):  # an acknowledged row is missing: Kafka, or a task, broke its promise
         state.statistics.missing += len(rows) - len(accepted)
         accepted = []
-    state.statistics.void += sum(map(len, waiting.values())) - len(accepted)
+    won = [row for one in accepted for row in one.all]
+    state.statistics.void += sum(len(one.all) for rows in waiting.values() for one in rows.values()) - len(won)
     decided_ms = timestamp_ms(record[1])
-    for row in accepted:
+    for row in won:
         _accept(state, detail, row, decided_ms)
 
 

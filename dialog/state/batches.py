@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from konverse.schemas.identifiers import Address, Role
@@ -31,6 +32,18 @@ class PendingRow(NamedTuple):
     """End of the header with which the row is accepted."""
     body: bytes | None
     stamp: Stamp
+    contested: tuple[PendingRow, ...] = ()
+    """Rows with other content that came under the same number."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Everything that the executions of a task could write differently."""
+        return self.flags, self.role, self.conversation, self.suffix, self.body
+
+    @property
+    def all(self) -> tuple[PendingRow, ...]:
+        """The row, and those with other content under its number."""
+        return self, *self.contested
 
 
 class PendingRows:
@@ -76,8 +89,10 @@ class PendingRows:
             self.live[attempt] = judge
 
     def put(self, attempt: Attempt, number: int, row: PendingRow) -> None:
-        """Keep a row of a registered attempt."""
-        self.attempts[attempt][number] = row
+        """Keep a row of a registered attempt, beside those that came under its number before."""
+        rows = self.attempts[attempt]
+        before = rows.get(number)
+        rows[number] = row if before is None else before._replace(contested=(*before.contested, row))
         if attempt in self.live:
             self.rows += 1
             self.size_bytes += len(row.body or b"")
@@ -91,8 +106,12 @@ class PendingRows:
 
     def weight(self, attempt: Attempt) -> tuple[int, int]:
         """Number of waiting rows of an attempt, and bytes of their bodies."""
-        rows = self.attempts[attempt].values()
+        rows = [*self.rows_of(attempt)]
         return len(rows), sum(len(row.body or b"") for row in rows)
+
+    def rows_of(self, attempt: Attempt) -> Iterator[PendingRow]:
+        """All waiting rows of an attempt."""
+        return (row for one in self.attempts[attempt].values() for row in one.all)
 
     def drop(self, attempt: Attempt) -> dict[int, PendingRow]:
         """Remove the rows of an attempt and return them."""
@@ -102,7 +121,7 @@ class PendingRows:
 
     def oldest(self) -> int | None:
         """Lowest data offset of a waiting row; None when there is none."""
-        return min((row.offset for rows in self.attempts.values() for row in rows.values()), default=None)
+        return min((row.offset for attempt in self.attempts for row in self.rows_of(attempt)), default=None)
 
 
 class Judgement:

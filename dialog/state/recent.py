@@ -148,6 +148,11 @@ class Recent:
         if self.decides:
             self.told.append(notice)
 
+    def report(self, forgery: Forgery) -> None:
+        """Record that two records share writer and counter but not content."""
+        if self.decides:
+            self.found.append(forgery)
+
     def lose(self, loss: AckedLoss) -> None:
         """Record that acknowledged records are missing."""
         if self.decides:

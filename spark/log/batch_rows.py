@@ -18,6 +18,8 @@ from konverse.schemas.wire.batches import Winners, decode_winners
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.records import Decision, Envelope, Pending
 
+from .headers import split
+
 UNDECIDED = -1
 """The batch number of a track without a decision."""
 
@@ -55,7 +57,8 @@ class BatchRows:
         """Attempt, in the form of `_name` -> offset of the DECISION that dropped its rows: rows before it are void."""
         self._cut = cut
         """The start of the log was deleted, maybe with rows of a batch: the rows that are left are then accepted."""
-        self._waiting: dict[Attempt, dict[int, Message]] = {}
+        self._waiting: dict[Attempt, dict[int, list[Message]]] = {}
+        """Attempt -> the rows of each number: several where a stranger wrote under it, too."""
         self.lost_at: int | None = None
         """Offset of the last DECISION that found some of its rows deleted; None when there was none."""
 
@@ -79,7 +82,9 @@ class BatchRows:
         if detail.batch <= self._last_decided(attempt[0]) or not 0 <= envelope.counter < BATCH_RECORDS_MAX:
             return
         if self._is_after_veto(attempt, row):
-            self._waiting.setdefault(attempt, {}).setdefault(envelope.counter, row)
+            same = self._waiting.setdefault(attempt, {}).setdefault(envelope.counter, [])
+            if not same or _content(row) not in map(_content, same):
+                same.append(row)
 
     def decide(self, header: bytes, decision: Message) -> AcceptedRows | None:
         """Apply an accepted DECISION. Returns the rows that it accepts, if any."""
@@ -103,10 +108,12 @@ class BatchRows:
         over = [attempt for attempt in self._waiting if attempt[0] == track and attempt[1] <= detail.batch]
         waited = {attempt: self._waiting.pop(attempt) for attempt in over}
         self._forget_vetoes()
+        none: list[Message | None] = [None]
         rows = [
-            waited.get((track, detail.batch, attempt), {}).get(number)
+            row
             for attempt, count in winners
             for number in range(count)
+            for row in waited.get((track, detail.batch, attempt), {}).get(number) or none
         ]
         there = [(place, row) for place, row in enumerate(rows) if row is not None]
         if len(there) < len(rows):
@@ -121,7 +128,8 @@ class BatchRows:
     def oldest(self) -> int | None:
         """Lowest offset of a row that waits; None when no row waits."""
         return min(
-            (cast("int", one.offset()) for rows in self._waiting.values() for one in rows.values()), default=None
+            (cast("int", one.offset()) for rows in self._waiting.values() for same in rows.values() for one in same),
+            default=None,
         )
 
     def _is_after_veto(self, attempt: Attempt, row: Message) -> bool:
@@ -149,6 +157,14 @@ class BatchRows:
                     del self._decided[idle]
             self._decided[track] = UNDECIDED
         return self._decided[track]
+
+
+def _content(row: Message) -> tuple[object, ...]:
+    """Everything that the executions of a task could write differently."""
+    (header,) = split([row]).ours
+    envelope = decode(header or b"")
+    suffix = envelope.suffix._replace(detail=None)
+    return envelope.flags, envelope.role, envelope.conversation, suffix, row.value() or b""
 
 
 def _name(attempt: Attempt) -> bytes:

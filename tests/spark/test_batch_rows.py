@@ -79,6 +79,7 @@ def decision(
 def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
     """Messages of a session, rows of executions, decisions, and repeated records."""
     side, session, judge, query = Side("orders"), Scribe("session"), Scribe("judge"), Query()
+    stranger = Scribe("stranger")
     shared = draw(st.booleans())  # attempts of two batches have one name
     tasks = {of: query.task(of[1], f"attempt {of[shared:]}", of[0]) for of in TASKS}
     log: list[ReceivedMessages] = [
@@ -86,7 +87,7 @@ def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
     ]
     written = dict.fromkeys(TASKS, 0)
     for at in range(draw(st.integers(0, 25))):
-        what = draw(st.sampled_from(["row"] * 5 + ["message", "again", "decide", "decide", "veto"]))
+        what = draw(st.sampled_from(["row"] * 5 + ["message", "again", "decide", "decide", "veto", "forge", "usurp"]))
         conversation = draw(st.sampled_from(CONVERSATIONS))
         of = draw(st.sampled_from(TASKS))
         if what == "row":
@@ -96,6 +97,13 @@ def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
             log.append((session.message(side.address, conversation), b"message %d" % at))
         elif what == "again":
             log.append(draw(st.sampled_from(log)))
+        elif what == "forge":  # a stranger writes under a number of the attempt, taken or not
+            forged = query.task(of[1], f"attempt {of[shared:]}", of[0])
+            forged.numbers(side.address, draw(st.integers(0, written[of])), 0)
+            log.append(query.message(forged, conversation, draw(st.sampled_from([b"forged", b"row 0"]))))
+        elif what == "usurp":  # a stranger decides
+            winners = [(tasks[of].attempt, written[of])]
+            log.append(decision(stranger, side, winners, of[0], final=draw(st.booleans())))
         else:
             won = [(of[0], number, draw(st.integers(0, 1))) for number in range(2)]
             too_many = draw(st.sampled_from([0] * 9 + [1]))
@@ -198,8 +206,8 @@ def test_a_veto_is_remembered_while_the_rows_before_it_may_be_read_again() -> No
 
 def test_decisions_vetoes_and_the_first_waiting_offset_are_saved_with_the_state(tmp_path: Any) -> None:
     known = Acceptance()
-    known.decided = {QUERY + b"\0": 7}
-    known.vetoed = {QUERY + b"\0" + bytes(8) + QUERY: 5}
+    known.decided = {QUERY + b"\0" + JUDGE_WRITER: 7}
+    known.vetoed = {QUERY + b"\0" + JUDGE_WRITER + bytes(8) + QUERY: 5}
     known.waits_from = 3
     States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).keep(0, 0, 10, known)
     from konverse.spark.log import states  # clears this process's cache
@@ -207,7 +215,7 @@ def test_decisions_vetoes_and_the_first_waiting_offset_are_saved_with_the_state(
     states._WARM.clear()
     found = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10)
     assert found is not None
-    assert (found[0], found[1].decided, found[1].waits_from) == (10, {QUERY + b"\0": 7}, 3)
+    assert (found[0], found[1].decided, found[1].waits_from) == (10, {QUERY + b"\0" + JUDGE_WRITER: 7}, 3)
     assert found[1].vetoed == known.vetoed
 
 

@@ -50,14 +50,23 @@ def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     )
     if detail.batch <= settled or row.number not in range(BATCH_RECORDS_MAX):
         state.tally["row void"] += 1
-    elif row[:6] in batches.there:
+    elif row[:6] in batches.there and _content(row) in map(_content, batches.named(row)):
         state.tally["duplicate"] += 1
         state.tally["row twice"] += 1
-        before = next(other for other in batches.waiting if other[:6] == row[:6])
-        if (before.envelope.conversation, before.record.body or b"") != (envelope.conversation, record.body or b""):
-            state.problem(f"I19: row {row.number} of attempt {row.attempt.hex()} has other content at {record.offset}")
     else:
+        for before in [*batches.named(row)][:1]:
+            state.tally["forged"] += 1
+            state.problem(
+                f"I23: the rows {before.record.offset} and {record.offset} have number {row.number} of attempt "
+                f"{row.attempt.hex()} and different content"
+            )
         batches.wait(row)
+
+
+def _content(row: WaitingRow) -> tuple[object, ...]:
+    envelope, detail = row.envelope, None
+    suffix = envelope.suffix._replace(detail=detail)
+    return envelope.flags, envelope.role, envelope.conversation, suffix, row.record.body or b""
 
 
 def exclude(state: SecondState, operation: Exclude) -> None:
@@ -101,17 +110,21 @@ def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> li
     over = [row for row in of_track if row.batch <= detail.batch]
     batches.release(over)
     state.tally["row void"] += len(over)
-    by_name = {(row.attempt, row.number): row for row in over if row.batch == detail.batch}
+    by_name: dict[tuple[bytes, int], list[WaitingRow]] = {}
+    for row in over:
+        if row.batch == detail.batch:
+            by_name.setdefault((row.attempt, row.number), []).append(row)
     names = [(attempt, number) for attempt, count in winners for number in range(count)]
-    rows = [by_name[name] for name in names if name in by_name]
-    if len(rows) < len(names):
-        missing, batch = len(names) - len(rows), f"batch {detail.batch} of query {detail.query.hex()}"
+    there = [by_name[name] for name in names if name in by_name]
+    rows = [row for same in there for row in same]
+    if len(there) < len(names):
+        missing, batch = len(names) - len(there), f"batch {detail.batch} of query {detail.query.hex()}"
         batches.missing += missing
         lacking = counted(missing, f"row of {batch} won and is", f"rows of {batch} won and are")
         state.problem(f"I19: {lacking} not here, says the decision at {record.offset}")
         return []
     state.tally["row void"] -= len(rows)
-    batches.taken += [AcceptedRow(*row[:6], row.record.offset) for row in rows]
+    batches.taken += [AcceptedRow(*same[0][:6], same[0].record.offset) for same in there]
     return [(_plain(row), row.record) for row in rows]
 
 

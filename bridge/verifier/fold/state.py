@@ -8,7 +8,7 @@ The other classes hold what one group of rules needs: cleanups, batches, moves, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -531,6 +531,10 @@ class SecondBatches:
         """Add a row that waits."""
         self.waiting.append(row)
         self.there.add(row[:6])
+
+    def named(self, row: WaitingRow) -> Iterator[WaitingRow]:
+        """The rows that wait under the name of this one."""
+        return (other for other in self.waiting if other[:6] == row[:6]) if row[:6] in self.there else iter(())
 
     def release(self, rows: Iterable[WaitingRow]) -> None:
         """Remove rows that wait."""

@@ -92,7 +92,7 @@ to it, also as the first ones; a row waits for it.
 
 
 def _rows(state: Partition) -> Iterator[PendingRow]:
-    return (row for rows in state.pending.attempts.values() for row in rows.values())
+    return (row for attempt in state.pending.attempts for row in state.pending.rows_of(attempt))
 
 
 def patience(world: World) -> int:

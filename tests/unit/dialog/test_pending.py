@@ -140,6 +140,33 @@ def test_the_query_that_was_decided_last_is_forgotten_last(
     assert (QUERY, False, JUDGE_WRITER) in side.state.pending.decided
 
 
+def test_a_row_with_other_content_under_a_taken_number_is_received_beside_the_other(query: Query, side: Side) -> None:
+    """One of the two is a stranger's, and nobody can tell which (M274)."""
+    side.state.recent.decides = True
+    task, stranger = query.task(), query.task()
+    side.take(*query.first(task, C, b"0"))
+    stranger.numbers(side.address, 1, 0)
+    side.take(*query.message(stranger, C, b"forged"))
+    (honest, *rest) = [query.message(task, C, body) for body in (b"1", b"2")]
+    for row in (honest, honest, *rest):
+        side.take(*row)
+    side.take(*query.message(stranger, C, b"forged too"))
+    assert [(one.taken, one.contested) for one in side.state.recent.found] == [(1, 2), (4, 5)]
+    assert (side.state.statistics.forged, side.state.statistics.duplicates) == (2, 1)
+    assert side.state.pending.rows == 5
+    query.decide(side, [(task, 3)])
+    assert bodies(side) == [b"0", b"forged", b"1", b"2", b"forged too"]
+
+
+def test_contested_rows_are_dropped_with_their_attempt(query: Query, side: Side) -> None:
+    task, stranger = query.task(), query.task()
+    side.take(*query.first(task, C, b"0"))
+    side.take(*query.first(stranger, C, b"forged"))
+    void = side.state.statistics.void
+    query.decide(side, [])
+    assert (bodies(side), side.state.statistics.void - void, side.state.pending.rows) == ([], 2, 0)
+
+
 def test_a_decision_of_another_writer_than_the_judge_concerns_no_row(query: Query, side: Side) -> None:
     """A process that may write to the topic can write decisions (M293)."""
     task, stranger = query.task(), Query()
@@ -337,6 +364,7 @@ def waiting(query: Query) -> Side:
         task = query.task(0, name, batch=4)
         side.take(*query.first(task, C, name.encode()))
         side.take(*query.message(task, C))
+        side.take(*query.first(query.task(0, name, batch=4), C, b"contested"))
     query.decide(side, [], batch=3)
     side.commit(rare=[Exclude(QUERY, 4, False, identifier("one"))])
     return side
@@ -352,7 +380,7 @@ def test_rows_that_wait_are_state(query: Query) -> None:
     again = Side("orders")
     again.state = other
     query.decide(again, [(query.task(0, "two", batch=4), 2)], batch=4)
-    assert bodies(again) == [b"two", b""]
+    assert bodies(again) == [b"two", b"contested", b""]
 
 
 def test_every_part_of_the_pending_batches_is_in_the_digest(query: Query) -> None:
@@ -387,4 +415,4 @@ def test_truncation_spares_the_rows_that_wait(query: Query) -> None:
     query.decide(side, [(query.task(0, "two", batch=4), 2)], batch=4)
     freeze = Freeze(side.state)
     assert [*freeze.pieces()]
-    assert freeze.oldest_waiting == 2, "and those that were accepted, although what came later may stand before them"
+    assert freeze.oldest_waiting == 3, "and those that were accepted, although what came later may stand before them"
