@@ -153,15 +153,18 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
 def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     """Check that the loss of an acknowledged record is noticed, and fails its conversation on both sides."""
     left = {*_named(place.data.records, place)}
+    farewells = [one.session for one in world.sessions if one.closed and not (one.dead or one.shut_out)]
+    said_goodbye = {writer for session in farewells if session.over is None for writer in session.ids}
     for (writer, counter), envelope in _named(world.losses.cut[place], place).items():
         lost = counter < world.history.acknowledged.get((writer, place.address), 0) and (writer, counter) not in left
-        if not lost or writer in world.history.skewed or writer not in reference.closed:
-            continue
-        if (
-            counter >= reference.closed[writer]
-        ):  # who closed it there, its heir or another, knows that it was not received
+        if not lost or writer in world.history.skewed:
             continue
         name = f"record {counter} of {writer.hex()} was acknowledged and lost"
+        goodbye = world.history.acknowledged[writer, place.address] - 1
+        if writer not in reference.closed and writer in said_goodbye and (writer, goodbye) in left:
+            yield f"I6: {place.name}: {name}, and nobody noticed"
+        if counter >= reference.closed.get(writer, 0):  # who closed it there knows that it was not received
+            continue
         if counter not in _passed_over(reference, writer):
             yield f"I6: {place.name}: {name}, and is called received"
         side = reference.living.get((1 - int(envelope.role), envelope.conversation))
