@@ -104,7 +104,8 @@ class SessionLanes:
 
     def _vouch(self) -> list[Produce]:
         """After each look at the ages, vouch for the messages of dialogs that have sent nothing else (M291)."""
-        if not self.ageing.has_looked or self.closing or self.over is not None:
+        fresh = self.ageing.age is Age.FRESH  # an old id hands over no further record (M127)
+        if not (self.ageing.has_looked and fresh) or self.closing or self.over is not None:
             return []
         self.ageing.has_looked = False
         for address, lane in self.lanes.items():

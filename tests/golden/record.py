@@ -47,7 +47,7 @@ PATHS: Final = frozenset({
     "moved finished", "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub",
     "row met a stub", "no peer met a stub", "CLOSED walked on", "bounced after a move", "redirected to what has moved",
     "owner went on after a loss", "session went on after a loss", "late after a loss", "told of a loss",
-    "failed by a loss", "failed elsewhere by a loss", "freed by a loss",
+    "failed by a loss", "failed elsewhere by a loss", "freed by a loss", "acknowledged and lost",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "moved as a group", "lifetime over", "rejected", "rejected at once", "begun in a group",
     "begun in a target's group", "ranked", "moved with a level", "moved to a group with unread", "cleaned up, not open",
