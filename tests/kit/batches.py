@@ -31,9 +31,11 @@ class Query:
         self.judge = Scribe("judge")
 
     @staticmethod
-    def task(number: int = 0, attempt: str = "attempt", batch: int = 0, run: bytes = RUN) -> Task:
+    def task(
+        number: int = 0, attempt: str = "attempt", batch: int = 0, run: bytes = RUN, judge_writer: bytes = JUDGE_WRITER
+    ) -> Task:
         """One execution of task `number`."""
-        return Task(TaskOf(QUERY, JUDGE, JUDGE_WRITER, run, batch, number), identifier(attempt))
+        return Task(TaskOf(QUERY, JUDGE, judge_writer, run, batch, number), identifier(attempt))
 
     @staticmethod
     def first(task: Task, conversation: bytes, body: bytes = b"") -> ReceivedMessages:

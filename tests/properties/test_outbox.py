@@ -26,7 +26,7 @@ def test_an_outbox_returns_the_pushed_records_that_are_not_acknowledged(steps: l
     for step, number, count in steps:
         if step == "push":
             run = [str(len(pushed) + place).encode() for place in range(number)]
-            stream.push(Run(b"", b"", len(pushed), b"", run))
+            stream.push(Run(stream.heads[0], b"", len(pushed), b"", run))
             pushed += run
         elif step == "acknowledge":
             stream.acknowledge(number)

@@ -208,6 +208,8 @@ def _verdicts(references: References) -> Iterator[str]:
     ended = Counter(record for reference in references.values() for record in reference.far_verdicts)
     for address, reference in references.items():
         for (writer, counter), verdict in reference.verdicts.items():
+            if writer == reference.writer and reference.losses.any:
+                continue  # Errors of lost conversations go on in the partition's own name, without a counter
             verdicts = ended[writer, address, counter]
             if verdict == "forwarded" and verdicts != 1:
                 yield f"I6: record {counter} of {writer.hex()} was sent on and has {verdicts} verdicts"

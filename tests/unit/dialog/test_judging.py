@@ -138,11 +138,12 @@ def test_an_abandoned_query_is_over_everywhere(query: Query, judge: Side) -> Non
     assert told(judge, HOME) == [(ABANDONED, True, 0)]
     assert told(judge, TARGET) == [(ABANDONED, False, 0)]
     side = Side("orders")
-    side.take(*query.first(query.task(), C))
+    by = judge.state.writer_id
+    side.take(*query.first(query.task(judge_writer=by), C))
     judge.commit(output_acks=[(HOME, 1)])
     judge.deliver(side)
     assert side.state.statistics.void == 1
-    side.take(*query.first(query.task(batch=7), C))
+    side.take(*query.first(query.task(batch=7, judge_writer=by), C))
     assert side.state.statistics.void == 2, "also what comes later"
 
 
