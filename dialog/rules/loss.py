@@ -12,6 +12,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import AckedLoss
 from konverse.dialog.state.transitions import RECEIVING, State
 from konverse.dialog.state.writer import Writer
+from konverse.schemas.counting import counted
 from konverse.schemas.identifiers import Role, time_of_writer
 from konverse.schemas.system_messages import ACKED_LOST_BODY, ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
@@ -82,7 +83,9 @@ def _body_of_loss(state: Partition) -> bytes:
 def describe_loss(state: Partition) -> str:
     """Sentence about the latest loss of a partition; empty when it never lost anything."""
     if not state.lost_to:
-        return ""
+        lost, place = state.statistics.lost, f"{state.address.topic}/{state.address.partition}"
+        missing = counted(lost, "record that Kafka had acknowledged is", "records that Kafka had acknowledged are")
+        return f"{missing} missing from {place}, and the conversations concerned got an Error." if lost else ""
     return (
         f"The records {state.lost_from:,} to {state.lost_to - 1:,} of {state.address.topic}/{state.address.partition} "
         "were deleted unread, or an operator has given them up (LOST). Messages in them are not received."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from konverse.dialog.rules.loss import describe_loss
 from konverse.dialog.session.rotation import LOOK_EVERY_MS
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.endpoint import Endpoint
@@ -259,6 +260,15 @@ def test_the_owner_that_leads_raises_an_alarm_that_names_the_records(pair: Pair)
     text = alarm_of_loss(loss, "orders/0").text
     assert "orders/0 lacks the records 1 to 3" in text
     assert pair.client.id.hex() in text
+
+
+def test_why_names_the_acknowledged_records_that_are_missing(pair: Pair) -> None:
+    conversation = pair.begin()
+    assert describe_loss(pair.target.state) == ""
+    lose(pair.client, pair)
+    pair.send(conversation, b"", flags=ACKED)
+    told = describe_loss(pair.target.state)
+    assert told.startswith("3 records that Kafka had acknowledged are missing from orders/0"), told
 
 
 def test_the_side_that_moved_away_fails_as_well(pair: Pair) -> None:
