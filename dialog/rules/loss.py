@@ -24,7 +24,7 @@ from .endings import expect_first_of_home, fail, peer_ends
 from .heirs import is_behind
 from .holes import pass_over
 from .relocation import forwarded
-from .replies import answer_lost, bounce, other, refuse_begin
+from .replies import answer_lost, body_of_loss, bounce, other, refuse_begin
 
 
 def lost_by(commit: Commit) -> Lost | None:
@@ -75,11 +75,6 @@ def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer) -> bool:
     return endpoint.opener == writer.id or (opener is not None and is_behind(state, opener, writer.id))
 
 
-def _body_of_loss(state: Partition) -> bytes:
-    """The Error of a conversation that missed a record which was passed over."""
-    return lost_body(state.lost_from, state.lost_to) if state.lost_to else ACKED_LOST_BODY
-
-
 def describe_loss(state: Partition) -> str:
     """Sentence about the latest loss of a partition; empty when it never lost anything."""
     if not state.lost_to:
@@ -105,9 +100,9 @@ def on_late(state: Partition, envelope: Envelope, record: Record) -> None:
         return
     endpoint, lost = state.endpoint(other(envelope.role), envelope.conversation), Lost(state.lost_from, state.lost_to)
     if endpoint is not None:
-        _fail(state, endpoint, lost, _body_of_loss(state))
+        _fail(state, endpoint, lost, body_of_loss(state))
     elif (other(envelope.role), envelope.conversation) in state.moves.stubs:
-        _fail_elsewhere(state, envelope.role, envelope.conversation, lost, _body_of_loss(state))
+        _fail_elsewhere(state, envelope.role, envelope.conversation, lost, body_of_loss(state))
     elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
         answer_lost(state, envelope)
 
@@ -126,7 +121,7 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
     writer = state.writers.get(envelope.writer)
     if writer is None or not writer.holes:
         return False
-    _fail(state, endpoint, Lost(state.lost_from, state.lost_to), _body_of_loss(state))
+    _fail(state, endpoint, Lost(state.lost_from, state.lost_to), body_of_loss(state))
     return True
 
 

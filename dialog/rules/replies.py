@@ -149,8 +149,12 @@ def answer_lost(state: Partition, envelope: Envelope) -> None:
     home, writer = home_of(envelope, state), state.writers.get(envelope.writer)
     lossy = state.lost_to or (writer is not None and writer.holes)
     if lossy and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
-        body = lost_body(state.lost_from, state.lost_to) if state.lost_to else ACKED_LOST_BODY
-        say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
+        say_no_peer(state, home, Role.TARGET, envelope.conversation, body_of_loss(state))
+
+
+def body_of_loss(state: Partition) -> bytes:
+    """The Error of a conversation that may have missed a record which was passed over."""
+    return lost_body(state.lost_from, state.lost_to) if state.lost_to else ACKED_LOST_BODY
 
 
 def say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
