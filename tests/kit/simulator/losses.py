@@ -154,14 +154,15 @@ def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]
     """Check that the loss of an acknowledged record is noticed, and fails its conversation on both sides."""
     left = {*_named(place.data.records, place)}
     farewells = [one.session for one in world.sessions if one.closed and not (one.dead or one.shut_out)]
-    said_goodbye = {writer for session in farewells if session.over is None for writer in session.ids}
+    said_goodbye = {session.writer for session in farewells if session.over is None}
     for (writer, counter), envelope in _named(world.losses.cut[place], place).items():
         lost = counter < world.history.acknowledged.get((writer, place.address), 0) and (writer, counter) not in left
         if not lost or writer in world.history.skewed:
             continue
         name = f"record {counter} of {writer.hex()} was acknowledged and lost"
         goodbye = world.history.acknowledged[writer, place.address] - 1
-        if writer not in reference.closed and writer in said_goodbye and (writer, goodbye) in left:
+        noticed = writer in reference.closed or counter in _passed_over(reference, writer)
+        if not noticed and writer in said_goodbye and (writer, goodbye) in left:
             yield f"I6: {place.name}: {name}, and nobody noticed"
         if counter >= reference.closed.get(writer, 0):  # who closed it there knows that it was not received
             continue
