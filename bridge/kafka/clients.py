@@ -393,8 +393,14 @@ class DesertionWatch:
 
 
 def has_joined(consumer: Consumer) -> bool:
-    """Whether the group has admitted the consumer, with or without partitions: then it knows the generation."""
-    told: object = consumer.consumer_group_metadata()  # as librdkafka writes it: "CGMDv2:", the generation, names
+    """Whether the group has admitted the consumer, with or without partitions: then it knows the generation.
+
+    Call it without a lock that a callback of the consumer takes: librdkafka answers when its callbacks have returned.
+    """
+    try:
+        told: object = consumer.consumer_group_metadata()  # as librdkafka writes it: "CGMDv2:", the generation, names
+    except RuntimeError:  # another thread has closed the consumer
+        return False
     return isinstance(told, bytes) and int.from_bytes(told[7:11], sys.byteorder, signed=True) > 0
 
 

@@ -201,7 +201,7 @@ class Reader:
             reading = self._advance()
             if self._message_comes(wait):
                 wait.restart(time.monotonic())
-            elif self._is_over(wait, reading=reading):
+            elif self._assignment.may_be_idle and self._is_over(wait, reading=reading):
                 if self._settled():
                     raise StopIteration
                 wait.restart(time.monotonic())
@@ -214,7 +214,7 @@ class Reader:
 
     def _is_over(self, wait: MessageWait, *, reading: bool) -> bool:
         with self._lock:
-            if self._closed or not self._assignment.may_be_idle:  # a closed consumer cannot be asked
+            if self._closed:
                 return False
             ends, read_to = self._assignment.ends, self._assignment.read_to
             return wait.over(time.monotonic(), reading=reading, ends=ends, read_to=read_to)
