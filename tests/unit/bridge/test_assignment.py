@@ -156,8 +156,9 @@ def deserted(share: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Consumers of the share that have lost their brokers. Nothing has noticed that Kafka was away."""
     monkeypatch.setattr(clients, "QUIET_S", 0.0)
     found: list[Any] = []
-    share._kafka = SimpleNamespace(is_deserted=lambda client, _topic: client in found)
-    share._desertion, share._orphans.desertion = DesertionWatch(share._kafka), DesertionWatch(share._kafka)
+    kafka: Any = SimpleNamespace(is_deserted=lambda client, _topic: client in found)
+    share._kafka = kafka
+    share._desertion, share._orphans.desertion = DesertionWatch(kafka), DesertionWatch(kafka)
     share._driver.give_back = lambda number: share._driver.owners.pop(number, None)
     share._orphans.find = lambda _ours: []
     share._subscribe = Leaving

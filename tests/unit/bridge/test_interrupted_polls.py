@@ -78,7 +78,8 @@ class Client(Producer):
         self._refuses = refuses
         self._refused: deque[tuple[Callable[[KafkaError, Any], None], Any]] = deque()
 
-    def produce(self, topic: str, body: bytes | None, _key: bytes, partition: int, report: Any, *_: Any) -> None:
+    def produce(self, topic: str, *rest: Any, **_: Any) -> None:  # type: ignore[override]
+        body, _key, partition, report, *_more = rest
         if body is None:
             return
         if self._refuses:
