@@ -77,7 +77,7 @@ class Client:
         self._reports: deque[Callable[[], None]] = deque()
         self._polls = 0
 
-    def produce(self, _topic: str, record: bytes, _key: None, _partition: int, report: Any) -> None:
+    def produce(self, _topic: str, record: bytes, _key: None, _partition: int, report: Any, *_: Any) -> None:
         self._kafka.journal.append(record)
         offset = len(self._kafka.journal) - 1
         message = SimpleNamespace(offset=lambda: offset, timestamp=lambda: (1, offset))
