@@ -214,7 +214,7 @@ def rows_of(state: Partition, journal_offset: int) -> list[ViewRow]:
 
 
 class _Present(NamedTuple):
-    """By which a present owner is told from a dead one."""
+    """What tells a living owner from a dead one."""
 
     ms: int
     """Kafka's time."""

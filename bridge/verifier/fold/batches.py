@@ -64,8 +64,9 @@ def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
 
 
 def _content(row: WaitingRow) -> tuple[object, ...]:
-    envelope, detail = row.envelope, None
-    suffix = envelope.suffix._replace(detail=detail)
+    """Everything that the executions of a task could write differently."""
+    envelope = row.envelope
+    suffix = envelope.suffix._replace(detail=None)
     return envelope.flags, envelope.role, envelope.conversation, suffix, row.record.body or b""
 
 

@@ -163,7 +163,7 @@ def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]
         goodbye = world.history.acknowledged[writer, place.address] - 1
         noticed = writer in reference.closed or counter in _passed_over(reference, writer)
         if not noticed and writer in said_goodbye and (writer, goodbye) in left:
-            yield f"I6: {place.name}: {name}, and nobody noticed"
+            yield f"I6: {place.name}: {name}, and the partition does not report it"
         if counter >= reference.closed.get(writer, 0):  # who closed it there knows that it was not received
             continue
         if counter not in _passed_over(reference, writer):

@@ -194,7 +194,7 @@ PATHS: Final = {
     "snapshot passed over": "an intact snapshot was not used, because the logs after it were gone",
     "data lost": "data was deleted before anybody had ingested it, and the owner said so",
     "data lost under an owner": "and that was an owner that had led before",
-    "lost by Kafka": "a data log lost records that Kafka had acknowledged and nobody had read",
+    "lost by Kafka": "a data log lost unread records, which Kafka may have acknowledged",
     "acknowledged and lost": "a record told that Kafka had acknowledged others before it, which the log lacks",
     "halted by a loss": "data was deleted that commits rested on, and the partition halted",
     "owner went on after a loss": "an owner was heard again although something of it was lost",
