@@ -409,6 +409,13 @@ class PartitionHalted(KonverseError):
     """The logs contradict each other (hash, offset, topic id): the partition stops rather than guess (protocol I17)."""
 
 
+WAY_ON: Final = (
+    "Restore the topic; or give its conversations up: drop the queue with force=True, create it again, and end the far "
+    "sides WITH CLEANUP"
+)
+"""Advice to an operator when the logs of a partition no longer yield its state."""
+
+
 class StackError(KonverseError):
     """The local stack cannot be started, found or stopped."""
 

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from konverse.bridge.runtime.collector import prepare_collector
 from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import escape
@@ -75,7 +76,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Prepare the machine before the first test that needs servers, outside its time limit."""
+    """Prepare the machine before the first test that needs servers, outside its time limit.
+
+    Python's collector no longer visits the collected tests; that took a tenth of the CPU time.
+    """
+    prepare_collector()
     if any(_NEEDING_SERVERS & set(getattr(item, "fixturenames", ())) for item in session.items):
         prepare()
 

@@ -26,7 +26,7 @@ from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import TRANSITIONS, Event, State, next_state
 from konverse.schemas.counting import counted
-from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.errors import WAY_ON, PartitionHalted
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commit, CommitOperations
@@ -62,8 +62,7 @@ def apply(state: Partition, commit: Commit) -> None:
     if state.ingest_to != commit.ingest_to:
         raise PartitionHalted(
             f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} must ingest "
-            f"up to {commit.ingest_to}, but {state.ingest_to} was ingested: the journal was changed. Compare it with a "
-            "backup"
+            f"up to {commit.ingest_to}, but {state.ingest_to} was ingested: the journal was changed. {WAY_ON}"
         )
     settle(state, state.now_ms)
     for address, counter in commit.output_acks:
@@ -109,7 +108,7 @@ def _receive(state: Partition, operations: CommitOperations) -> None:
             raise PartitionHalted(
                 f"a commit of {state.identity.data_topic}/{state.identity.partition} receives "
                 f"{counted(count, 'message')} of endpoint {index}, but only {counted(len(queue), 'waits', 'wait')}: "
-                "the journal or the data log was changed or cut. The partition is halted"
+                f"the journal or the data log was changed or cut. {WAY_ON}"
             )
         endpoint.consumed = up_to
         state.unread -= count

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from konverse.dialog.state.recent import Alarm
-from konverse.schemas.errors import MalformedRecord, PartitionHalted
+from konverse.schemas.errors import WAY_ON, MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.limits import ALARMS_MAX
 from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Part, decode
@@ -84,7 +84,7 @@ class JournalHead:
         if record.previous_hash != self.hash:
             raise PartitionHalted(
                 f"commit {record.number} of {self.where} does not follow the record before it: "
-                "the journal was changed or cut. Compare it with a backup before anything is written"
+                f"the journal was changed or cut. {WAY_ON}"
             )
         return True
 

@@ -30,7 +30,7 @@ from konverse.dialog.state.transitions import next_state
 from konverse.dialog.transaction.received import Rule
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.dialog.window import Window
-from konverse.schemas.errors import PartitionHalted, Unavailable
+from konverse.schemas.errors import WAY_ON, PartitionHalted, Unavailable
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.limits import LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX
 from konverse.schemas.wire.journal import Commit, cut, encode_commit
@@ -317,7 +317,7 @@ class Owner:
         if event.offset <= head.offset:
             raise PartitionHalted(
                 f"Kafka acknowledged offset {event.offset} in the journal of {head.where}, although {head.offset} was "
-                "already read: the topic was recreated or truncated. Nothing further is written"
+                f"already read: the topic was recreated or truncated. {WAY_ON}"
             )
         if self.phase is Phase.CLAIMING:
             self._enter(PhaseEvent.CLAIMED)

@@ -19,7 +19,7 @@ from konverse.dialog.fold.fold import Fold, Overtaken
 from konverse.dialog.fold.journal import NewerFold
 from konverse.dialog.fold.snapshot import restore
 from konverse.dialog.rules.accepted_loss import AcceptedLoss, command
-from konverse.schemas.errors import MalformedRecord, PartitionHalted
+from konverse.schemas.errors import WAY_ON, MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.wire.journal import FOLD_VERSION
 from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode
@@ -38,11 +38,6 @@ from .events import (
 
 FIRST_WINDOW: Final = 16
 GROWTH: Final = 8
-WAY_ON: Final = (
-    "Restore the topic; or give its conversations up: drop the queue with force=True, create it again, and end the far "
-    "sides WITH CLEANUP"
-)
-"""Advice to an operator when the logs no longer yield the state."""
 
 
 class FoundSnapshot(NamedTuple):

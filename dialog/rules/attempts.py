@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.state.endpoint import NOTHING, Endpoint, bytes_of
-from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.errors import WAY_ON, PartitionHalted
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import (
     Attempt,
@@ -149,6 +149,6 @@ def _suspended(state: Partition, index: int) -> Endpoint:
     if not endpoint.suspended:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} resumes endpoint {index}, which is "
-            "not suspended: the journal contradicts itself. Nothing further is done with this partition"
+            f"not suspended: the journal contradicts itself. {WAY_ON}"
         )
     return endpoint

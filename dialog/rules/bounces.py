@@ -18,7 +18,7 @@ from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import SENDING, TRANSITIONS, Event, State, next_state
-from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.errors import WAY_ON, PartitionHalted
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.envelope import encode_suffix
@@ -128,7 +128,7 @@ def give_back(state: Partition, operation: GiveBack) -> None:
     if endpoint.role is not Role.TARGET:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} gives back messages of endpoint "
-            f"{index}, which is not a target: the journal was changed. Nothing further is done with this partition"
+            f"{index}, which is not a target: the journal was changed. {WAY_ON}"
         )
     note, number = (operation.message_type, operation.body, NO_SEQUENCE), endpoint.consumed
     _carry(state, endpoint, number, BounceReason.REDIRECTED, note)

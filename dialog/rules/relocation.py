@@ -27,7 +27,7 @@ from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival, Stub, tell_closed
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import MalformedRecord, PartitionHalted
+from konverse.schemas.errors import WAY_ON, MalformedRecord, PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
@@ -80,7 +80,7 @@ def relocate(state: Partition, operation: Relocate) -> None:
     if (generation, len(pieces)) != operation[2:]:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} moves endpoint {index}, which is not "
-            "as the commit says: the journal or the data log was changed. Nothing further is done with this partition"
+            f"as the commit says: the journal or the data log was changed. {WAY_ON}"
         )
     stream = state.stream_to(operation.to)
     state.hold(stream, behind=endpoint.stream)

@@ -12,7 +12,7 @@ from typing import Final
 from konverse.dialog.state.endpoint import NO_TIME, NOTHING_EXPECTED, Clock, Endpoint, Record, Stamp, timestamp_ms
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.errors import WAY_ON, PartitionHalted
 from konverse.schemas.limits import TIME_MS_MAX
 from konverse.schemas.system_messages import DIALOG_TIMER, ERROR, LIFETIME_BODY
 from konverse.schemas.wire.operations import SetTimer
@@ -30,7 +30,7 @@ def set_timer(state: Partition, operation: SetTimer) -> None:
     if endpoint.committed is State.DISCONNECTED_OUTBOUND:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} sets a timer of endpoint "
-            f"{index}, which is over: the journal contradicts itself. Nothing further is done with this partition"
+            f"{index}, which is over: the journal contradicts itself. {WAY_ON}"
         )
     after_ms = NO_TIME if operation.timeout_ms == NO_TIMER else operation.timeout_ms
     _set(state, endpoint, timer_ms=NO_TIME, timer_after_ms=after_ms)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.errors import WAY_ON, PartitionHalted
 from konverse.schemas.groups import founders, own_group
 from konverse.schemas.identifiers import Address, LogIdentity, Role, incarnation_tag, owner_writer
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, CLEANED_ENTRIES_MAX, TOMBSTONES_MAX
@@ -365,7 +365,7 @@ class Partition:
         if endpoint is None:
             raise PartitionHalted(
                 f"a commit of {self.identity.data_topic}/{self.identity.partition} {does} endpoint {index}, which "
-                "does not exist: the journal or the data log was changed or cut. The partition is halted"
+                f"does not exist: the journal or the data log was changed or cut. {WAY_ON}"
             )
         return endpoint
 

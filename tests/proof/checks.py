@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree as ET
@@ -132,12 +134,23 @@ class Parts:
     def __init__(self, check: str) -> None:
         self._check = check
 
-    def run(self, wanted: Mapping[str, str], one: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
-        """The results of all parts, `wanted` by name and digest. Runs those that are not known yet."""
-        for name, digest in track(wanted.items(), self._check, console=Console(stderr=True)):
-            if self._known().get(name, {}).get("digest") != digest:
-                found = one(name)
-                self._keep({**self._known(), name: {"digest": digest, **found}}, wanted)
+    def run(
+        self, wanted: Mapping[str, str], one: Callable[[str], dict[str, Any]], *, at_once: int = 1
+    ) -> list[dict[str, Any]]:
+        """The results of all parts, `wanted` by name and digest. Runs those that are not known yet, `at_once` of them.
+
+        Raises what `one` raises; no further part begins then.
+        """
+        known = self._known()
+        unknown = [name for name, digest in wanted.items() if known.get(name, {}).get("digest") != digest]
+        with ThreadPoolExecutor(at_once) as threads:
+            begun = ((name, threads.submit(one, name)) for name in unknown)
+            running = dict(islice(begun, at_once))
+            for _ in track(unknown, self._check, console=Console(stderr=True)):
+                wait(running.values(), return_when=FIRST_COMPLETED)
+                name = next(name for name, part in running.items() if part.done())
+                self._keep({**self._known(), name: {"digest": wanted[name], **running.pop(name).result()}}, wanted)
+                running.update(islice(begun, 1))
         return [self._known()[name] for name in wanted]
 
     def _known(self) -> dict[str, dict[str, Any]]:
@@ -202,7 +215,7 @@ def _seeds_from(first: str) -> dict[str, Any]:
 def _properties(_commit: str) -> Result:
     """Run each file with properties that need no Spark session, with many examples."""
     wanted = {file: digest_of(files_of("tests.proof.importing", file)) for file in files_with_properties()}
-    parts = Parts("properties").run(wanted, _properties_of)
+    parts = Parts("properties").run(wanted, _properties_of, at_once=2)  # the cores that the page counts in
     failed = [file for file, part in zip(wanted, parts, strict=True) if not part["holds"]]
     words = f"{len(wanted)} files, {sum(part['passed'] for part in parts):,} properties and tests passed"
     return Result(not failed, words + (f"; failed: {', '.join(failed)}" if failed else ""))
@@ -216,11 +229,11 @@ def files_with_properties() -> list[str]:
 
 
 def _properties_of(file: str) -> dict[str, Any]:
-    report = CACHE / "properties.xml"
+    report = CACHE / f"{Path(file).stem}.xml"
     CACHE.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)
     done = subprocess.run(
-        [*_PYTEST, "--numprocesses", "2", file, "-m", "not stack", f"--junit-xml={report}"],
+        [*_PYTEST, file, "-m", "not stack", f"--junit-xml={report}"],
         cwd=ROOT,
         env={**os.environ, "KONVERSE_TEST_EXAMPLES": f"{EXAMPLES}"},
         stdout=sys.stderr,

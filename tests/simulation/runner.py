@@ -14,6 +14,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
+from konverse.bridge.runtime.collector import prepare_collector
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
@@ -72,6 +73,7 @@ def regression_seeds() -> list[int]:
 
 def run(seeds: Iterable[int], *, stop: bool = False, judge: Judge = Judge.ALL) -> Tally:
     """Run seeds in this process; with `stop` until the first that fails."""
+    prepare_collector()
     tally = Tally()
     for seed in seeds:
         result = simulate(seed, judge=judge)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int,
     return made
 
 
-def parts(folder: Path) -> list[str]:
-    return sorted(json.loads((folder / "parts.json").read_text("utf-8"))["seeds"], key=int)
+def parts_of(check: str, folder: Path) -> list[str]:
+    return sorted(json.loads((folder / "parts.json").read_text("utf-8"))[check])
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_crashed_program_stops_the_check_with_its_exit_code_and_leaves_no_part
     assert f"seeds {checks.PART} to {2 * checks.PART - 1}" in result.words
     assert f"exit {code}" in result.words
     assert len(programs) == 1
-    assert parts(tmp_path) == ["0"]
+    assert parts_of("seeds", tmp_path) == ["0"]
     programs[:] = [(0, WHOLE), (0, RARE)]  # it continues behind the last complete part
     assert CHECKS["seeds"].run("abc") == Result(True, "7,500 seeds, 15 choices, 0 failed, each of 2 paths walked")
     assert programs == []
@@ -105,7 +106,7 @@ def test_a_part_with_a_seed_that_failed_is_whole(programs: list[tuple[int, bytes
     result = CHECKS["seeds"].run("abc")
     assert not result.holds
     assert "1 failed: [3]" in result.words
-    assert parts(tmp_path) == [str(number * checks.PART) for number in range(3)]
+    assert parts_of("seeds", tmp_path) == [str(number * checks.PART) for number in range(3)]
 
 
 def test_seeds_are_shared_by_commits_that_leave_the_code_of_the_simulation_alone() -> None:
@@ -125,6 +126,18 @@ def test_seeds_are_shared_by_commits_that_leave_the_code_of_the_simulation_alone
 )
 def test_comments_and_docstrings_are_no_code(source: str, *, same: bool) -> None:
     assert (checks.code_of(source) == checks.code_of('"""Head."""\nA = 1\ndef f():\n    return A\n')) is same
+
+
+def test_as_many_parts_as_said_run_at_once_and_each_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checks, "PARTS", tmp_path / "parts.json")
+    both = threading.Barrier(2, timeout=30)
+
+    def one(name: str) -> dict[str, Any]:
+        return {"name": name, "turn": both.wait()}
+
+    names = ("a", "b", "c", "d")
+    found = checks.Parts("seeds").run(dict.fromkeys(names, "digest"), one, at_once=2)
+    assert [part["name"] for part in found] == parts_of("seeds", tmp_path) == [*names]
 
 
 def test_each_file_with_properties_is_a_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
