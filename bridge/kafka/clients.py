@@ -11,6 +11,7 @@ that is down does not flood the terminal.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import threading
 import time
@@ -64,6 +65,10 @@ ELECTING: Final = frozenset({
     KafkaError.FENCED_LEADER_EPOCH,
 })  # fmt: skip
 """Errors for a partition that is being created or is electing a leader: a broker will serve it soon."""
+_CUT: Final = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
+"""Part of the client's text when a new leader's log ends before the client's position. The error's code does not say
+so."""
+_CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
 _AGAIN_S: Final = 0.05
 """Pause before a request about a partition without a leader is sent again."""
 Answer = TypeVar("Answer")
@@ -87,6 +92,21 @@ log.addFilter(Repeated())
 
 class LogTruncated(Exception):
     """The requested offset is not in the log."""
+
+
+class EndCut(LogTruncated):
+    """The log lost its end: its leader lacks records that were read (unclean election). It may have others instead."""
+
+    def __init__(self, text: str, at: int) -> None:
+        super().__init__(text)
+        self.at = at
+        """Offset of the first lost record; 0 when it is unknown."""
+
+    @classmethod
+    def of_client(cls, text: str) -> EndCut:
+        """By the text in which the client tells that a leader does not have the records that it has read."""
+        found = _CUT_AT.search(text)
+        return cls(text, int(found[1]) if found else 0)
 
 
 class ConsumerFailed(KafkaUnavailable):
@@ -160,12 +180,12 @@ class Kafka:
     def check_event(self, message: Message, group: str = "") -> None:
         """Raise the exception for a consumer's error event, if needed. `group`: the group that the consumer joins.
 
-        Raises LogTruncated, ConsumerFailed, AccessDenied, KafkaUnavailable.
+        Raises LogTruncated, EndCut, ConsumerFailed, AccessDenied, KafkaUnavailable.
         """
         error = message.error()
         assert error is not None
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
-            raise LogTruncated(error.str())
+            raise EndCut.of_client(error.str()) if _CUT in error.str() else LogTruncated(error.str())
         if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
             raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
         topic = message.topic()

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from konverse.schemas.errors import KafkaUnavailable
 
-from .clients import ELECTING, FETCH_RECORDS, Kafka
-from .open_transactions import stalled
+from .clients import ELECTING, FETCH_RECORDS, EndCut, Kafka
+from .open_transactions import log_ends, stalled
 from .refusals import Need
 
 READ_WAIT_MS: Final = 10
@@ -88,7 +88,7 @@ class LogReader:
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
         """Chunks of the records from `start` up to but not including `end`, each with the next offset to read.
 
-        Raises LogTruncated, KafkaUnavailable.
+        Raises LogTruncated, EndCut, KafkaUnavailable.
         """
         if start >= end:
             return
@@ -106,9 +106,13 @@ class LogReader:
                     progress = time.monotonic()  # the caller may have taken long with the chunk
                 elif message is None or time.monotonic() > progress + self._timeout_s:  # events are not progress
                     self._failed = True
+                    ends_at = log_ends(self._kafka, [TopicPartition(topic, partition)])[topic, partition]
+                    if ends_at < end:
+                        text = f"the log of {topic}/{partition} ended at {end}, and ends at {ends_at} now"
+                        raise EndCut(text, ends_at)
                     raise KafkaUnavailable(
                         f"no record of {topic}/{partition} could be read at offset {at} for {self._timeout_s} s, and "
-                        f"its log ends at {end}{_said(message)}"
+                        f"its log ends at {ends_at}{_said(message)}"
                         f"{self._held_up(topic, partition, at)}"
                     )
         finally:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID, uuid4
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
+from confluent_kafka.admin import ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_topic, snapshot_topic
 
-from .clients import Kafka
+from .clients import Answer, Kafka
 from .open_transactions import log_ends
 from .refusals import Need, access_denied, is_refusal, principal_of
 from .topic_faults import BYTES_MIN, misfits
@@ -43,6 +42,9 @@ AGAIN: Final = "was deleted and created again since the queue was created"
 _MISSING: Final = "does not exist any more"
 
 _VISIBLE_WITHIN_S: Final = 15.0
+_LAG_S: Final = 2.0
+"""How long a broker may not know a topic that others know. Creation reaches the brokers of a cluster one after another,
+and each request may go to another broker. A missing topic is believed only afterwards."""
 _ALL_FENCED: Final = "All brokers are currently fenced"
 """Kafka's error text when the controller has received no heartbeat from any broker for some seconds. A cluster with too
 few brokers reports the same error code."""
@@ -178,8 +180,8 @@ class Topics:
 
         With `may_grow`, more than `partitions` partitions are accepted.
         """
-        found = self.partitions(name)
-        if found is None:
+        found = _soon(lambda: self.partitions(name), _LAG_S)
+        if not found:
             raise TopicMismatch(
                 f"topic {name} does not exist; create it with {counted(partitions, 'partition')} and {config}"
             )
@@ -192,16 +194,25 @@ class Topics:
             raise TopicMismatch(problem)
 
     def config(self, name: str) -> dict[str, str]:
-        """The settings of a topic. Raises KafkaUnavailable."""
+        """The settings of a topic. Raises TopicMismatch, KafkaUnavailable."""
+        found = _soon(lambda: self._described_config(name), _LAG_S)
+        if found is None:
+            raise TopicMismatch(f"topic {name} {_MISSING}")
+        return {key: str(entry.value) for key, entry in found.items()}
+
+    def _described_config(self, name: str) -> dict[str, ConfigEntry] | None:
+        """Entries by key; None when the contacted broker does not know the topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
-            found = self._kafka.answer(
+            found: dict[str, ConfigEntry] = self._kafka.answer(
                 lambda timeout_s: self._kafka.admin.describe_configs([resource], request_timeout=timeout_s)[resource]
             )
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
             what = f"the settings of topic {name} cannot be read"
             raise self._unavailable(what, error, "DESCRIBE_CONFIGS", name) from None
-        return {key: str(entry.value) for key, entry in found.items()}
+        return found
 
     def session_timeout_s(self) -> float | None:
         """Seconds after which a silent member of a consumer group counts as dead; None when Kafka does not say.
@@ -228,7 +239,7 @@ class Topics:
         return None if leaders is None else len(leaders)
 
     def _replicas(self, name: str) -> int:
-        return replicas_of(self._described(name))
+        return replicas_of(self._known(name))
 
     def _leaders(self, name: str) -> list[int] | None:
         """Leader of each partition, -1 for none at present; None when the topic does not exist."""
@@ -245,8 +256,7 @@ class Topics:
 
     def _check_visible(self, name: str) -> None:
         """Raise AccessDenied when this process may not see the topic: a list of all topics omits such a topic."""
-        with suppress(TopicMismatch):
-            self._described(name)
+        self._described(name)
 
     def _check_there(self, name: str) -> None:
         """Raise AccessDenied unless the topic exists: this process may not create it."""
@@ -270,18 +280,26 @@ class Topics:
 
     def topic_id(self, name: str) -> bytes:
         """Kafka's own id of the topic, 16 bytes: it differs when a topic of the same name is created again."""
-        return id_of(self._described(name))
+        return id_of(self._known(name))
 
-    def _described(self, name: str) -> TopicDescription:
+    def _known(self, name: str) -> TopicDescription:
+        """Description of a topic that exists. Raises TopicMismatch when it does not."""
+        found = _soon(lambda: self._described(name), _LAG_S)
+        if found is None:
+            raise TopicMismatch(f"topic {name} {_MISSING}")
+        return found
+
+    def _described(self, name: str) -> TopicDescription | None:
+        """Description of a topic; None when the contacted broker does not know it."""
         topics = TopicCollection([name])
         try:
             found: TopicDescription = self._kafka.answer(
                 lambda timeout_s: self._kafka.admin.describe_topics(topics, request_timeout=timeout_s)[name]
             )
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._unavailable(f"topic {name} cannot be described", error, "DESCRIBE", name) from None
-            raise TopicMismatch(f"topic {name} {_MISSING}") from None
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._unavailable(f"topic {name} cannot be described", error, "DESCRIBE", name) from None
         return found
 
     def same_queue(self, queue: Queue) -> None:
@@ -305,14 +323,12 @@ class Topics:
             raise TopicMismatch(f"topic {name} was created but is still not served after {_VISIBLE_WITHIN_S} s")
 
 
-def _soon(condition: Callable[[], bool]) -> bool:
-    """Wait until a change has reached the contacted broker; False when that takes too long."""
-    deadline = time.monotonic() + _VISIBLE_WITHIN_S
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
+def _soon(answer: Callable[[], Answer], within_s: float = _VISIBLE_WITHIN_S) -> Answer:
+    """The first answer that is true, as soon as a change has reached the contacted broker; else the last answer."""
+    deadline = time.monotonic() + within_s
+    while not (found := answer()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return True
+    return found
 
 
 def replicas_of(described: TopicDescription) -> int:

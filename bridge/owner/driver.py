@@ -24,7 +24,7 @@ from confluent_kafka import Message
 
 from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.catalog.judge import Rules
-from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.headers import WITHOUT_GROUP
 from konverse.bridge.redis.view import ViewWriter
@@ -228,11 +228,11 @@ class OwnerDriver:
             self._view.forget(number)
         return owner
 
-    def truncated(self, number: int) -> None:
-        """Tell the owner that the data log no longer holds its next offset."""
+    def truncated(self, number: int, why: LogTruncated) -> None:
+        """Tell the owner that the data log no longer holds its next offset, or has other records before it."""
         owner = self.owners.get(number)
         if owner is not None:
-            self._step(owner, self._reading.data_gone(number, owner.fold.data_to))
+            self._step(owner, self._reading.data_gone(number, owner.fold.data_to, why))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
     def _check_offsets(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import Message, TopicPartition
 
-from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.clients import EndCut, Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of, journal_record
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.open_transactions import log_ends
@@ -94,9 +94,11 @@ class QueueLogs:
             size += sum(len(body) for body in read.columns.bodies if body)
             start = read.columns.next_offset
 
-    def data_gone(self, partition: int, offset: int) -> DataGone | OutOfRange | Appended:
-        """Event for an owner whose next offset is not in the data log."""
+    def data_gone(self, partition: int, offset: int, why: LogTruncated) -> DataGone | OutOfRange | Appended:
+        """Event for an owner whose next offset is not in the data log, or whose records up to it are not."""
         topic = self._topics[ReadData]
+        if isinstance(why, EndCut):  # new records may have the lost offsets, so the present end says nothing
+            return OutOfRange(beginning=False) if why.at < offset else self._stop_owner(topic, partition, why)
         try:
             start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
@@ -115,18 +117,18 @@ class QueueLogs:
                     if size >= READ_BYTES_MAX:
                         break
         except LogTruncated as error:
-            return self._gone(topic, partition, at, error)
+            return self._gone(topic, partition, at, question.end, error)
         except KafkaUnavailable as error:
             return self._stop_owner(topic, partition, error)
         return _EVENTS[type(question)](messages, question.start, at)
 
-    def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
+    def _gone(self, topic: str, partition: int, offset: int, to: int, why: LogTruncated) -> OutOfRange | Appended:
         """Event for a range outside the log; stops the owner if Kafka says that the log has it, as after a restart."""
         try:
-            start, end = self._ends_around(topic, partition, offset)
+            start, end = self._ends_around(topic, partition, to)
         except KafkaUnavailable as error:
             return self._stop_owner(topic, partition, error)
-        if start <= offset <= end:
+        if start <= offset and to <= end:
             return self._stop_owner(topic, partition, why)
         return OutOfRange(beginning=offset < start)
 

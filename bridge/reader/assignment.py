@@ -207,8 +207,8 @@ class Assignment:
         for event in events:
             try:
                 self._kafka.check_event(event, self._group if self.join_wait.refused(self.consumer) else "")
-            except LogTruncated:
-                self._driver.truncated(event.partition() or 0)
+            except LogTruncated as why:
+                self._driver.truncated(event.partition() or 0, why)
             except ConsumerFailed as failure:
                 self._begin_with_another(failure)
                 break

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, Message, TopicPartition
 
-from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.clients import EndCut, Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.schemas.errors import KafkaUnavailable
 
@@ -53,8 +53,10 @@ class _Settings:
     settings = SimpleNamespace(client={})
 
 
-def reader_with(kind: type[Client], timeout_s: float, clients: list[Client], stable: int = 9) -> LogReader:
-    """A reader of a log of 9 records, of which readers may see those before `stable`."""
+def reader_with(
+    kind: type[Client], timeout_s: float, clients: list[Client], stable: int = 9, end: int = 9
+) -> LogReader:
+    """A reader of a log of `end` records, of which readers may see those before `stable`."""
 
     def consumer(**_: Any) -> Client:
         clients.append(kind())
@@ -66,7 +68,7 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client], sta
     def list_offsets(
         places: dict[TopicPartition, Any], isolation_level: IsolationLevel, **_: Any
     ) -> dict[TopicPartition, Any]:
-        offset = stable if isolation_level is IsolationLevel.READ_COMMITTED else 9
+        offset = stable if isolation_level is IsolationLevel.READ_COMMITTED else end
         answer: Future[Any] = Future()
         answer.set_result(SimpleNamespace(offset=offset))
         return dict.fromkeys(places, answer)
@@ -87,6 +89,42 @@ def test_an_open_transaction_is_named_when_it_holds_up_the_next_record(stable: i
     with pytest.raises(KafkaUnavailable, match="could be read at offset 0") as caught:
         list(reader_with(Grumbler, 0.1, [], stable).read("topic", 0, 0, 9))
     assert ("holds up topic/0: the records 0 to 8" in str(caught.value)) == named
+
+
+class Ended(Client):
+    """Reports the end of the log wherever it reads."""
+
+    def poll(self, timeout_s: float) -> Any:
+        time.sleep(timeout_s)
+
+
+def test_a_log_that_ends_before_the_wanted_range_has_lost_its_end() -> None:
+    with pytest.raises(EndCut, match="the log of topic/0 ended at 9, and ends at 4 now") as caught:
+        list(reader_with(Ended, 0.1, [], end=4).read("topic", 0, 4, 9))
+    assert caught.value.at == 4
+
+
+CUT = (
+    "Partition log truncation detected at offset 7 (leader epoch 0): broker end offset is 3 (offset leader epoch 0). "
+    "Reset to INVALID.: Local: Partition log truncation detected (broker 2)"
+)
+"""Text of librdkafka 2.16 after an unclean election."""
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "at"),
+    [
+        (KafkaError._AUTO_OFFSET_RESET, CUT, 3),
+        (KafkaError._AUTO_OFFSET_RESET, "Local: Partition log truncation detected", 0),
+        (KafkaError._AUTO_OFFSET_RESET, "fetch failed due to requested offset not available on the broker", None),
+        (KafkaError.OFFSET_OUT_OF_RANGE, "Broker: Offset out of range", None),
+    ],
+)
+def test_the_clients_error_says_whether_a_leader_lacks_what_was_read(code: int, text: str, at: int | None) -> None:
+    event: Any = SimpleNamespace(error=lambda: KafkaError(code, text), topic=lambda: "topic")
+    with pytest.raises(LogTruncated) as caught:
+        Kafka.check_event(_Settings(), event)  # type: ignore[arg-type]  # only the settings are used
+    assert (caught.value.at if isinstance(caught.value, EndCut) else None) == at
 
 
 class Slow(Client):

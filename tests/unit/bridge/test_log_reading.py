@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.kafka.clients import LogTruncated
+from konverse.bridge.kafka.clients import EndCut, LogTruncated
 from konverse.bridge.owner import logs as log_reading
 from konverse.bridge.owner.logs import QueueLogs
 from konverse.dialog.owner.events import Appended, DataGone, OutOfRange, ReadJournal
@@ -53,7 +53,9 @@ def reading(*ends: tuple[int, int] | None) -> QueueLogs:
         ([(8, 20)], OutOfRange(beginning=True)),
         ([(0, 5)], OutOfRange(beginning=False)),
         ([(0, 5), (0, 5), (0, 20)], Appended(None)),
-        ([(0, 7)], Appended(None)),
+        ([(0, 7)], OutOfRange(beginning=False)),
+        ([(0, 8)], OutOfRange(beginning=False)),
+        ([(0, 9)], Appended(None)),
         ([(7, 20)], Appended(None)),
         ([None], Appended(None)),
         ([(0, 5), None], Appended(None)),
@@ -73,4 +75,21 @@ def test_an_end_is_missing_when_kafka_says_so_again_and_again(ends: list[Any], e
     ],
 )
 def test_data_are_gone_in_front_or_behind(ends: list[Any], event: Any) -> None:
-    assert reading(*ends).data_gone(0, 7) == event
+    assert reading(*ends).data_gone(0, 7, LogTruncated()) == event
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [
+        ("broker end offset is 6 (offset leader epoch 0)", OutOfRange(beginning=False)),
+        (
+            "broker end offset is 7 (offset leader epoch 0)",
+            Appended(None),
+        ),  # what was read ahead is gone: it is read again
+        ("no number", OutOfRange(beginning=False)),
+    ],
+)
+def test_data_that_a_new_leader_lacks_are_missing_although_new_records_have_their_offsets(
+    text: str, event: Any
+) -> None:
+    assert reading((0, 20)).data_gone(0, 7, EndCut.of_client(text)) == event

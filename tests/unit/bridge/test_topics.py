@@ -22,6 +22,7 @@ REPLACED = KafkaError._DESTROY
 TIMED_OUT = KafkaError._TIMED_OUT
 NOT_SERVED = KafkaError.NOT_LEADER_FOR_PARTITION
 """A partition that was created just now."""
+UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 WAIT_S = 0.2
 """`connect_timeout_s` of these tests."""
 
@@ -58,6 +59,12 @@ class Admin:
         return {resources[0]: self._next()}
 
 
+DESCRIBED = SimpleNamespace(
+    topic_id=SimpleNamespace(get_most_significant_bits=lambda: 1, get_least_significant_bits=lambda: 2)
+)
+IDENTIFIER = (1).to_bytes(8) + (2).to_bytes(8)
+
+
 def topics(*answers: Any) -> Topics:
     def unavailable(what: str, error: KafkaException, _need: object) -> KafkaUnavailable:
         return KafkaUnavailable(f"{what}: {error}")
@@ -76,9 +83,7 @@ def test_a_request_lost_by_the_client_is_repeated_with_fresh_metadata(lost: tupl
     asking = topics(*lost, {"cleanup.policy": entry})
     assert asking.config("orders") == {"cleanup.policy": "delete"}
     assert asking._kafka.admin.refreshed == len(lost)  # type: ignore[attr-defined]
-    identifier = SimpleNamespace(get_most_significant_bits=lambda: 1, get_least_significant_bits=lambda: 2)
-    described = SimpleNamespace(topic_id=identifier)
-    assert topics(*lost, described).topic_id("orders") == (1).to_bytes(8) + (2).to_bytes(8)
+    assert topics(*lost, DESCRIBED).topic_id("orders") == IDENTIFIER
 
 
 @pytest.mark.parametrize("answer", [DROPPED, TIMED_OUT, KafkaError._TRANSPORT])
@@ -88,9 +93,21 @@ def test_a_topic_whose_settings_cannot_be_read_is_named_in_the_error(answer: int
 
 
 def test_a_question_that_was_refused_is_not_asked_again() -> None:
-    asking = topics(KafkaError.UNKNOWN_TOPIC_OR_PART, SimpleNamespace(topic_id=None))
-    with pytest.raises(TopicMismatch, match="topic orders does not exist any more"):
-        asking.topic_id("orders")
+    with pytest.raises(KafkaUnavailable, match="topic orders cannot be described"):
+        topics(KafkaError.TOPIC_AUTHORIZATION_FAILED, DESCRIBED).topic_id("orders")
+
+
+def test_a_topic_that_one_broker_of_the_cluster_does_not_know_yet_is_asked_for_again() -> None:
+    assert topics(UNKNOWN, UNKNOWN, DESCRIBED).topic_id("orders") == IDENTIFIER
+    entries = {"cleanup.policy": SimpleNamespace(value="delete")}
+    assert topics(UNKNOWN, UNKNOWN, entries).config("orders") == {"cleanup.policy": "delete"}
+
+
+def test_a_topic_that_no_broker_knows_in_time_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LAG_S", 0.1)
+    for ask in (topics(UNKNOWN).topic_id, topics(UNKNOWN).config):
+        with pytest.raises(TopicMismatch, match="topic orders does not exist any more"):
+            ask("orders")
 
 
 FENCED = (
