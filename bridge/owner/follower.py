@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -134,6 +135,9 @@ class Follower:
                 self._fold_on(deadline)
             except Exception as error:
                 self.begin_anew()  # a read cannot be continued after a failure
+                if isinstance(error, KafkaUnavailable):
+                    with suppress(KafkaUnavailable):
+                        self._check()  # a topic that was deleted after the first check was awaited
                 if not isinstance(error, Overtaken):
                     raise
             else:

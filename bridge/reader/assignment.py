@@ -401,7 +401,7 @@ class Assignment:
             self._orphans.drop(number)  # another reader has claimed it, or it will be silent again
         self._lost += owner.counters.claims  # an owner that never led had nothing to lose
         if isinstance(effect, Halted):
-            self.failure = PartitionHalted(effect.reason)
+            self.failure = self._halted(effect.reason)
         elif effect.fenced and self._options.partitions:
             self.failure = SteppedDown(
                 f"partition {number} of queue {self._driver.queue.name!r} was claimed by another process; "
@@ -410,6 +410,16 @@ class Assignment:
         elif number in self._assigned and number not in self._driver.owners:
             pause_s = CLAIM_AGAIN_S + self._driver.validator_pause_s
             self._claim_again_at.setdefault(number, time.monotonic() + pause_s)
+
+    def _halted(self, reason: str) -> KonverseError:
+        """The error of a halted partition: logs of topics that are not the queue's any more contradict its journal."""
+        try:
+            self._topics.same_queue(self._driver.queue)
+        except TopicMismatch as error:
+            return error
+        except KonverseError as error:
+            log.warning("the topics of queue %r cannot be checked: %s", self._driver.queue.name, error)
+        return PartitionHalted(reason)
 
     def _adopt(self, number: int) -> None:
         """Claim a partition that has no live owner, whichever reader the group has assigned it to."""
