@@ -17,15 +17,13 @@ from konverse.schemas.errors import OutcomeUnknown, PartitionHalted
 from konverse.schemas.identifiers import data_topic
 from konverse.schemas.system_messages import BROKER_ERROR, ERROR, read_error
 from tests.kit.oracle import verify
+from tests.kit.servers import THREE_BROKERS
 from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, drain, open_shop, queue_of, receive, sent, until
 from tests.kit.topics import set_config
 
 pytestmark = [pytest.mark.stack, pytest.mark.nightly, pytest.mark.timeout(400)]
 
 NewStack = Callable[[StackSettings], LocalStack]
-THREE: Final = StackSettings(brokers=3, redis=False, broker_settings={"broker.session.timeout.ms": "4000"})
-"""Three brokers that no busy machine fences, as their default of 1 s would."""
-
 PLACES: Final = [1, 2]
 """Brokers with a replica of the data topic, the leader first. The third keeps the majority of the controllers."""
 
@@ -44,7 +42,7 @@ def in_sync(admin: AdminClient, topic: str) -> set[int]:
 
 
 def test_a_message_that_too_few_replicas_take_is_kept_and_sent_when_they_are_back(new_stack: NewStack) -> None:
-    stack = new_stack(THREE)
+    stack = new_stack(THREE_BROKERS)
     admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
     with connected(stack.bootstrap, f"t{uuid.uuid4().hex[:12]}", send_timeout_s=4) as broker:
         open_shop(broker)
@@ -80,7 +78,7 @@ def cut_the_end(stack: LocalStack, admin: AdminClient, topic: str, meanwhile: Ca
 @pytest.fixture
 def replicated(new_stack: NewStack) -> Iterator[Replicated]:
     """A shop on three brokers, whose data topic may be led by a replica that lacks records."""
-    stack = new_stack(THREE)
+    stack = new_stack(THREE_BROKERS)
     admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
     database = f"t{uuid.uuid4().hex[:12]}"
     topic = data_topic("konverse", database, "Orders")

@@ -40,6 +40,9 @@ _NEVER_FENCED: Final = {"broker.session.timeout.ms": "600000"}
 """For a broker that no test kills. On a busy machine its own controller may not hear of it for seconds, and a broker
 that was fenced may never lead its consumer groups again (NotCoordinatorException)."""
 
+THREE_BROKERS: Final = StackSettings(brokers=3, redis=False, broker_settings={"broker.session.timeout.ms": "4000"})
+"""A cluster whose brokers tests kill. The stack's own 1 s would fence them on a busy machine."""
+
 
 @dataclass(frozen=True)
 class Servers:
