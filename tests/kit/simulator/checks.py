@@ -12,6 +12,7 @@ from konverse.dialog.owner.view import unpack
 from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role, time_of_writer
+from konverse.schemas.wire.client_transaction import decode as decode_transaction
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.records import Envelope, Kind
 from tests.kit.digests import digest
@@ -62,7 +63,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
         yield from _folds(world, place, reference)
         yield from check_groups(place, place.shadow.state, reference)
         yield from _counters(reference)
-        yield from _drained(world, place, reference)
+        yield from _drained(world, place, references)
         yield from _view(place)
         yield from compare_attempts(world, place, reference, owners)
     yield from check_forgeries(world, references)
@@ -172,8 +173,8 @@ def _counters(reference: SecondFold) -> Iterator[str]:
             yield f"I7: {side.key} was consumed out of order"
 
 
-def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
-    state = _owner_of(world, place).fold.state
+def _drained(world: World, place: Place, references: dict[Address, SecondFold]) -> Iterator[str]:
+    state, reference = _owner_of(world, place).fold.state, references[place.address]
     unattended, lossy = _unattended(world), world.losses.some or world.forgers.claimed
     if state.unread != sum(len(endpoint.queue) for endpoint in state.live()):
         yield f"I15: {place.name}: {state.unread} messages are counted as unread"
@@ -184,7 +185,7 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
             yield f"L1: {place.name}: {side.key} has unread messages"
         deaf = side.code == "DO" and lossy  # its END may have been deleted where its peer lives
         left = side.code not in ("SO", "CO") and side.key[1] not in unattended and not deaf
-        if left and not _is_end_refused(place, reference, side.key[1]):
+        if left and not _is_end_refused(world, references, side.key[1]):
             yield f"L1: {place.name}: {side.key} is left in {side.code}"
     for address, stream in state.streams.items():
         made = len(reference.outputs.get(address, ()))
@@ -206,11 +207,27 @@ def _unattended(world: World) -> set[bytes]:
     )
 
 
-def _is_end_refused(place: Place, reference: SecondFold, conversation: bytes) -> bool:
-    """A session's END_CALL was refused for its id, too old or ahead of time. The session was told, and had stopped."""
-    calls = [envelope for _, envelope in _envelopes(place) if envelope.kind is Kind.END_CALL]
-    ended = [envelope for envelope in calls if envelope.conversation == conversation]
-    return any(envelope.counter not in reference.accepted.get(envelope.writer, ()) for envelope in ended)
+def _is_end_refused(world: World, references: dict[Address, SecondFold], conversation: bytes) -> bool:
+    """A session's END_CALL, alone or in a transaction, was refused for the session's id, too old or ahead of time.
+
+    The session was told, and had stopped.
+    """
+    return any(
+        envelope.counter not in references[place.address].accepted.get(envelope.writer, ())
+        for place in world.places
+        for record, envelope in _envelopes(place)
+        if conversation in _ended_by(record, envelope)
+    )
+
+
+def _ended_by(record: Record, envelope: Envelope) -> set[bytes]:
+    """Conversations that a record of a session ends."""
+    if envelope.kind is Kind.TRANSACTION:
+        with suppress(MalformedRecord):
+            transaction = decode_transaction(record.body or b"")
+            ends = (step for step in transaction.steps if step.kind is Kind.END_CALL)
+            return {transaction.dialogs[step.dialog].conversation for step in ends}
+    return {envelope.conversation} if envelope.kind is Kind.END_CALL else set()
 
 
 def _envelopes(place: Place) -> Iterator[tuple[Record, Envelope]]:
