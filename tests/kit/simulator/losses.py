@@ -21,7 +21,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.journal import Commit
-from konverse.schemas.wire.records import Envelope, Kind
+from konverse.schemas.wire.records import FIRST, Envelope, Kind
 
 from .kafka import Record
 from .moves import verdict_of
@@ -170,8 +170,25 @@ def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]
             yield f"I6: {place.name}: {name}, and is called received"
         side = reference.living.get((1 - int(envelope.role), envelope.conversation))
         goes_on = side is not None and not (side.ended or side.peer_ended or side.peer_failed)
-        if envelope.kind is Kind.MESSAGE and goes_on:
+        if envelope.kind is Kind.MESSAGE and goes_on and not _is_another(place, envelope):
             yield f"I6: {place.name}: {name}, and its conversation goes on"
+
+
+def _is_another(place: Place, lost: Envelope) -> bool:
+    """Whether the conversation was begun with its chosen id after this loss was noticed, so that it misses nothing.
+
+    The one before lay in the lost records from its begin to its end.
+    """
+    begun, noticed = [], []
+    for record in place.data.records:
+        with suppress(MalformedRecord):
+            envelope = decode(record.header or b"")
+            if envelope.writer == lost.writer and envelope.counter > lost.counter:
+                noticed.append(record.offset)
+            begins = envelope.kind in (Kind.BEGIN, Kind.INSTALL) or envelope.flags & FIRST
+            if begins and envelope.conversation == lost.conversation:
+                begun.append(record.offset)
+    return bool(begun and noticed) and min(begun) > min(noticed)
 
 
 def _named(records: Iterable[Record], place: Place) -> dict[tuple[bytes, int], Envelope]:
