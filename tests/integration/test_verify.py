@@ -399,12 +399,9 @@ def eager_cleaner(servers: Servers) -> Iterator[None]:
 
     def change(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry(name, "200", incremental_operation=operation)
-        brokers = [
-            ConfigResource(ResourceType.BROKER, str(number), incremental_configs=[entry])
-            for number in admin.list_topics(timeout=DEADLINE_S).brokers
-        ]
-        for done in admin.incremental_alter_configs(brokers).values():
-            done.result(DEADLINE_S)
+        for number in admin.list_topics(timeout=DEADLINE_S).brokers:  # Kafka takes one broker a request
+            broker = ConfigResource(ResourceType.BROKER, str(number), incremental_configs=[entry])
+            admin.incremental_alter_configs([broker])[broker].result(DEADLINE_S)
 
     change(AlterConfigOpType.SET)
     yield

@@ -32,6 +32,8 @@ from tests.kit import containers
 
 KAFKA_VARIABLE: Final = "KONVERSE_TEST_KAFKA"
 REDIS_VARIABLE: Final = "KONVERSE_TEST_REDIS"
+BROKERS_VARIABLE: Final = "KONVERSE_TEST_BROKERS"
+"""Brokers of the local stack: 1, or 3 for a cluster with two replicas of each partition."""
 _LOCK_DEADLINE_S: Final = 300.0
 
 Provider = Literal["environment", "docker", "local"]
@@ -76,13 +78,15 @@ def provide(shared: Path | None) -> Iterator[Servers]:
     kafka_from: Provider = "environment"
     redis_from: Provider = "environment"
     own: LocalStack | None = None
+    brokers = int(os.environ.get(BROKERS_VARIABLE, "1"))
     with ExitStack() as exits:
-        if not bootstrap and containers.has_kafka():
+        if not bootstrap and brokers == 1 and containers.has_kafka():
             bootstrap, kafka_from = exits.enter_context(containers.kafka()), "docker"
         if not redis_url and containers.has_redis():
             redis_url, redis_from = exits.enter_context(containers.redis()), "docker"
         if not bootstrap or not redis_url:
-            settings = StackSettings(brokers=0 if bootstrap else 1, redis=not redis_url, broker_settings=_NEVER_FENCED)
+            brokers = 0 if bootstrap else brokers
+            settings = StackSettings(brokers=brokers, redis=not redis_url, broker_settings=_NEVER_FENCED)
             stack = exits.enter_context(_local(settings, shared))
             own = stack if shared is None else None
             bootstrap, kafka_from = (bootstrap, kafka_from) if bootstrap else (stack.bootstrap, "local")

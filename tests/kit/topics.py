@@ -13,7 +13,7 @@ def delete(admin: AdminClient, topic: str) -> None:
 
 
 def create(admin: AdminClient, topic: str, partitions: int, config: dict[str, str]) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(DEADLINE_S)
+    admin.create_topics([NewTopic(topic, partitions, config=config)])[topic].result(DEADLINE_S)
     until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there")
 
 

@@ -257,6 +257,7 @@ CHECKS: Final = {
     ),
     "chaos": Check("make chaos PROFILE=matrix", _program("make", "chaos", "PROFILE=matrix")),
     "nightly-tests": Check("make nightly-tests", _program("make", "nightly-tests"), "the tests that take minutes each"),
+    "cluster": Check("make cluster", _program("make", "cluster"), "the conformance tests on three brokers"),
     "recycles": Check(
         "make recycles", _program("make", "recycles"), "100,000 conversations of pools, simulated and on Kafka"
     ),

@@ -49,7 +49,7 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
         def make(partitions: int = 1, name: str | None = None, **config: str) -> Log:
             topic = name or f"spark-{uuid.uuid4().hex[:12]}"
             settings = {setting.replace("_", "."): value for setting, value in config.items()}
-            admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result()
+            admin.create_topics([NewTopic(topic, partitions, config=settings)])[topic].result()
             exits.callback(drop, admin, topic)
             until(lambda: has_leaders(admin, topic, partitions))
             return Log(servers.bootstrap, topic)
