@@ -7,7 +7,7 @@
 .PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that five keep two cores busy.
-TESTERS ?= 7
+TESTERS ?= 5
 # What `make check` runs of pytest: the pure core, what old logs fold to, and whether each mutant still fits the code.
 PURE_TESTS := tests/unit/schemas tests/unit/dialog tests/unit/routing tests/golden tests/simulation/test_mutants.py
 SEEDS ?= 1500
