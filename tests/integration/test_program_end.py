@@ -109,7 +109,7 @@ def open_and_close(bootstrap: str, redis_url: str, database: str) -> None:
                 receive(broker, "Orders", 1)
                 if number < 2:  # a client has all of its threads when it has met every broker
                     opened = max(opened, threads())
-            until(partial(at_most, opened), "closed readers have ended their threads", 10)
+            until(partial(at_most, opened), "closed readers have ended their threads")
         before += ADMIN_THREADS
         until(partial(at_most, before), "a closed broker has ended its threads", 10)
     gc.enable()

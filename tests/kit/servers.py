@@ -38,9 +38,10 @@ _LOCK_DEADLINE_S: Final = 300.0
 
 Provider = Literal["environment", "docker", "local"]
 
-_NEVER_FENCED: Final = {"broker.session.timeout.ms": "600000"}
-"""For a broker that no test kills. On a busy machine its own controller may not hear of it for seconds, and a broker
-that was fenced may never lead its consumer groups again (NotCoordinatorException)."""
+_PATIENT: Final = {"broker.session.timeout.ms": "600000", "group.consumer.session.timeout.ms": "6000"}
+"""For a broker that all tests share and none kills. On a busy machine its own controller may not hear of it for
+seconds, and a broker that was fenced may never lead its consumer groups again (NotCoordinatorException). Nor may it
+hear of a reader for the 2 s that the stack sets: the group would give the reader's partitions to another."""
 
 THREE_BROKERS: Final = StackSettings(brokers=3, redis=False, broker_settings={"broker.session.timeout.ms": "4000"})
 """A cluster whose brokers tests kill. The stack's own 1 s would fence them on a busy machine."""
@@ -86,7 +87,7 @@ def provide(shared: Path | None) -> Iterator[Servers]:
             redis_url, redis_from = exits.enter_context(containers.redis()), "docker"
         if not bootstrap or not redis_url:
             brokers = 0 if bootstrap else brokers
-            settings = StackSettings(brokers=brokers, redis=not redis_url, broker_settings=_NEVER_FENCED)
+            settings = StackSettings(brokers=brokers, redis=not redis_url, broker_settings=_PATIENT)
             stack = exits.enter_context(_local(settings, shared))
             own = stack if shared is None else None
             bootstrap, kafka_from = (bootstrap, kafka_from) if bootstrap else (stack.bootstrap, "local")
