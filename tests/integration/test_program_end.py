@@ -111,10 +111,10 @@ def open_and_close(bootstrap: str, redis_url: str, database: str) -> None:
                     opened = max(opened, threads())
             until(partial(at_most, opened), "closed readers have ended their threads")
         before += ADMIN_THREADS
-        until(partial(at_most, before), "a closed broker has ended its threads", 10)
+        until(partial(at_most, before), "a closed broker has ended its threads")
     gc.enable()
     gc.collect()
-    until(partial(at_most, before - 3 * ADMIN_THREADS), "the collector ends the admin clients", 10)
+    until(partial(at_most, before - 3 * ADMIN_THREADS), "the collector ends the admin clients")
 
 
 def at_most(most: int) -> bool:
