@@ -32,6 +32,8 @@ asks under this id learns from it that no answer will come (`dialog.session.rota
 def admit(state: Partition, envelope: Envelope) -> Writer | None:
     """Make an entry for an unknown writer; None when it is not admitted: its home gets the reason (rule 2)."""
     reason = _stranger(state, envelope.writer)
+    if reason is None and envelope.counter and _was_refused(state, envelope.writer):
+        reason = NoticeReason.CLOCK
     if reason is not None:
         state.statistics.strangers += 1
         _tell(state, envelope, 0, reason)
@@ -67,6 +69,11 @@ def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
     return NoticeReason.CLOCK if time_ms > state.now_ms + WRITER_AHEAD_MS_MAX else None
 
 
+def _was_refused(state: Partition, identifier: bytes) -> bool:
+    """Whether a writer without an entry wrote here when its id was ahead of time: those records are not lost."""
+    return identifier not in state.writers and state.noticed.get(identifier, 0) < 0
+
+
 def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeReason) -> None:
     """Send a NOTICE to the writer's home, once, when a record names the home (M118).
 
@@ -95,7 +102,7 @@ def _note(state: Partition, writer: bytes, told: int) -> None:
 def on_close_writer(state: Partition, offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CLOSE_WRITER: closes the writer named in the conversation field, and tells the sender where it was closed."""
     identifier, home = envelope.conversation, envelope.suffix.home
-    writer = state.writers.get(identifier)
+    writer, refused = state.writers.get(identifier), _was_refused(state, identifier)
     if writer is None:
         reason = _stranger(state, identifier)
         if reason is not None:
@@ -104,7 +111,8 @@ def on_close_writer(state: Partition, offset: int, _header: bytes, envelope: Env
             return
         writer = state.writers[identifier] = Writer(identifier)
     inherits = envelope.flags & HEIR and envelope.writer != identifier
-    if inherits and writer.closed_at is None and 0 < envelope.sequence - writer.next <= WRITER_HOLE_RECORDS_MAX:
+    lacks = 0 < envelope.sequence - writer.next <= WRITER_HOLE_RECORDS_MAX
+    if inherits and lacks and writer.closed_at is None and not refused:
         lose_acked(state, writer, envelope.sequence, offset)
     writer.close()
     state.judgements.pop(identifier, None)

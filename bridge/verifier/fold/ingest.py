@@ -37,6 +37,7 @@ from .moves import arrive, closed, follow, install
 from .state import AcceptedRecord, SecondState, Side
 from .timers import live_until, on_timer
 from .writers import (
+    came_early,
     close,
     goes_on,
     is_known,
@@ -70,6 +71,8 @@ def ingest(state: SecondState, record: LogRecord) -> None:
         return
     known = is_known(state, envelope.writer)
     reason = None if known else untrusted(state, envelope.writer)
+    if not known and reason is None and envelope.counter and came_early(state, envelope.writer):
+        reason = NoticeReason.CLOCK
     if reason is not None:
         state.tally["stranger"] += 1
         notify(state, envelope, 0, reason)
@@ -313,7 +316,7 @@ def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
 def _close(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     """An heir tells how many records of the writer before it Kafka had acknowledged."""
     writer, told = envelope.conversation, envelope.sequence
-    trusted = is_known(state, writer) or untrusted(state, writer) is None
+    trusted = is_known(state, writer) or (untrusted(state, writer) is None and not came_early(state, writer))
     lacks = 0 < told - len(state.accepted.get(writer, ())) <= WRITER_HOLE_RECORDS_MAX
     if envelope.flags & HEIR and envelope.writer != writer and writer not in state.closed and trusted and lacks:
         lack(state, writer, told, record.offset)

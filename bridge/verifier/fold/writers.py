@@ -63,6 +63,11 @@ def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReaso
         _say(state, home, Kind.NOTICE, Notice(writer, due, state.address, reason))
 
 
+def came_early(state: SecondState, writer: bytes) -> bool:
+    """Whether an unknown writer was refused when time had not reached its id. It does not send those records again."""
+    return state.told.get(writer, 0) < 0
+
+
 def reads_at(state: SecondState, envelope: Envelope) -> Address | None:
     """The home of the session that wrote a record, where it reads its answers; None if the record names none."""
     if envelope.role == Role.TARGET:

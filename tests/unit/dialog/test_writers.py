@@ -11,7 +11,9 @@ from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import (
+    ACKED,
     HEIR,
+    NO_SEQUENCE,
     REFUSED,
     BounceReason,
     End,
@@ -45,10 +47,10 @@ def notice(pair: Pair, number: int, reason: NoticeReason) -> Notice:
     return Notice(pair.client.id, number, pair.target.address, reason)
 
 
-def close(pair: Pair, asker: Scribe, writer: bytes, flags: int = 0) -> None:
+def close(pair: Pair, asker: Scribe, writer: bytes, flags: int = 0, acknowledged: int = NO_SEQUENCE) -> None:
     """CLOSE_WRITER arrives at the target; its answer goes home."""
-    suffix = Suffix(home=HOME)
-    pair.target.take(asker.write(Kind.CLOSE_WRITER, pair.target.address, writer, flags=flags, suffix=suffix))
+    written = {"flags": flags, "suffix": Suffix(home=HOME), "sequence": acknowledged}
+    pair.target.take(asker.write(Kind.CLOSE_WRITER, pair.target.address, writer, **written))
 
 
 def session(number: int, time_ms: int = NOW_MS) -> Scribe:
@@ -112,6 +114,24 @@ def test_a_refused_writer_whose_first_record_names_no_home_is_notified_with_its_
     for _ in range(2):
         pair.send(identifier("a conversation"), counter=1)
     assert [sent.detail for sent in told(pair)] == [notice(pair, 0, reason)]
+
+
+@pytest.mark.parametrize("heir", [False, True], ids=["a record vouches", "an heir tells"])
+def test_records_that_came_before_their_time_were_refused_and_are_not_lost(pair: Pair, *, heir: bool) -> None:
+    """Kafka had acknowledged them, they stand in the log, and their session was told (M291)."""
+    pair.target.state.now_ms = NOW_MS
+    early = NOW_MS + WRITER_AHEAD_MS_MAX + 1
+    pair.client.id = session_writer(early, 1)
+    for counter in range(2):
+        pair.send(identifier("a conversation"), counter=counter)
+    pair.target.state.now_ms = early
+    if heir:
+        close(pair, session(2, early), pair.client.id, HEIR, acknowledged=2)
+    else:
+        for counter in (2, 3):
+            pair.send(identifier("a conversation"), counter=counter, flags=ACKED)
+    assert pair.target.state.statistics.lost == 0
+    assert [sent.detail for sent in told(pair) if sent.kind is Kind.NOTICE] == [notice(pair, 0, NoticeReason.CLOCK)]
 
 
 def test_a_gap_before_a_record_without_a_home_is_reported_with_the_next_record(pair: Pair) -> None:
