@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import pytest
@@ -24,8 +24,8 @@ NewStack = Callable[[StackSettings], LocalStack]
 DIALOGS: Final = 6
 EVERY_S: Final = 0.01
 """Interval of the orders."""
-QUIET_S: Final = 1.0
-"""Time under load between two restarts."""
+BETWEEN: Final = 50
+"""Answers between two restarts."""
 
 
 def all_in_sync(admin: AdminClient) -> bool:
@@ -61,6 +61,10 @@ class Traffic:
         """Send no more orders."""
         self._stopped.set()
 
+    def has(self, answers: int) -> bool:
+        """Whether so many answers were taken."""
+        return self.answers >= answers
+
     def take_answers(self) -> None:
         """Take answers until the reader is stopped."""
         with self._broker.reader("Shop") as reader:
@@ -95,9 +99,9 @@ def test_orders_are_answered_once_while_each_of_three_brokers_goes_and_comes_bac
                     if dies:
                         stack.kill(server)
                     stack.restart(server)
-                    until(lambda before=before: shop.answers > before, f"an answer after {server}")  # type: ignore[misc]
-                    until(lambda: all_in_sync(admin), f"{server} is in sync")
-                    time.sleep(QUIET_S)
+                    until(partial(shop.has, before + 1), f"an answer after {server}")
+                    until(partial(all_in_sync, admin), f"{server} is in sync")
+                    until(partial(shop.has, shop.answers + BETWEEN), f"{BETWEEN} answers before the next goes")
                 shop.stop()
                 count = sending.result(DEADLINE_S)
                 until(lambda: shop.answers == count, f"{count} answers")
