@@ -19,6 +19,7 @@ from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.outcomes import queue_at
 from konverse.bridge.client.transmission import NAME, find_queue
+from konverse.bridge.kafka.clients import LogTruncated
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import Topics
@@ -274,11 +275,14 @@ class LossAcceptance:
 
 
 def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: int) -> Iterator[Envelope]:
-    for chunk, _ in log_reader.read(topic, number, start, end):
-        for header in columns_of(chunk)[0].headers:
-            if header is not None:
-                with suppress(MalformedRecord):
-                    yield decode(header)
+    try:
+        for chunk, _ in log_reader.read(topic, number, start, end):
+            for header in columns_of(chunk)[0].headers:
+                if header is not None:
+                    with suppress(MalformedRecord):
+                        yield decode(header)
+    except LogTruncated as error:
+        raise KafkaUnavailable(f"{topic}/{number} was truncated while it was being read; try again") from error
 
 
 def _has_spoken(side: Endpoint) -> bool:

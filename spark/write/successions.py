@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 
 from confluent_kafka import KafkaException
 
-from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import DATA_CONFIG, Topics
 from konverse.schemas.errors import KafkaUnavailable
@@ -42,10 +42,13 @@ class Successions:
             return frozenset()
         found: dict[bytes, None] = {}
         with closing(LogReader(self._kafka)) as reader:
-            for messages, _ in reader.read(self._topic, 0, *reader.ends(self._topic, 0)):
-                for key in (message.key() or b"" for message in messages):
-                    if key[:_SCOPE_BYTES] == self._scope:
-                        found[key[_SCOPE_BYTES:]] = None
+            try:
+                for messages, _ in reader.read(self._topic, 0, *reader.ends(self._topic, 0)):
+                    for key in (message.key() or b"" for message in messages):
+                        if key[:_SCOPE_BYTES] == self._scope:
+                            found[key[_SCOPE_BYTES:]] = None
+            except LogTruncated as error:
+                raise KafkaUnavailable(f"{self._topic} was truncated while it was being read; try again") from error
         return frozenset(islice(found, SUCCESSION_ENTRIES_MAX))
 
     def end(self, conversations: Iterable[bytes]) -> None:

@@ -14,12 +14,14 @@ from uuid import UUID
 
 import pytest
 
+from konverse.bridge.admin import loss
 from konverse.bridge.admin.loss import LossAcceptance
 from konverse.bridge.broker import Broker
+from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.owner import snapshots as snapshotting
-from konverse.schemas.errors import InvalidState, PartitionHalted
+from konverse.schemas.errors import InvalidState, KafkaUnavailable, PartitionHalted
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.integration.test_topics_changed import reading
@@ -184,6 +186,33 @@ def test_a_command_that_dies_half_way_is_run_again(
         assert broker.operations.lost("Orders", 0) is None
         assert drain(broker, "Shop") == []
         assert received_from_another(servers, database) == [b"new"]
+
+
+def test_a_loss_that_grows_while_it_is_listed_is_listed_again(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        for number in range(4):
+            dialog.send(ORDER, b"%d" % number)
+        broker.flush()
+        ingested(broker, 4)
+        cut(broker, 2)
+
+        class Overtaken(LogReader):
+            def ends(self, topic: str, partition: int) -> tuple[int, int]:
+                found = super().ends(topic, partition)
+                cut(broker, -1)
+                return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(loss, "LogReader", Overtaken)
+            with pytest.raises(KafkaUnavailable, match=r"/0 was truncated while it was being read; try again"):
+                broker.operations.lost("Orders", 0)
+        lost = broker.operations.lost("Orders", 0)
+        assert lost is not None
+        assert [one.conversation for one in lost.conversations] == [dialog.id]
 
 
 def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_meanwhile(

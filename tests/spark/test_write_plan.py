@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.wire.records import Begin
 from konverse.spark.write import returned_rows as returning
+from konverse.spark.write import successions
 from konverse.spark.write.plan import VERSION, Plan
 from konverse.spark.write.settings import parse_writer
 from konverse.spark.write.successions import Successions
 from tests.kit.builders import address_of, identifier
+from tests.kit.servers import Servers
 
 QUERY: Final = identifier("query")
 NOBODY: Final[Any] = None
@@ -70,3 +76,24 @@ def test_a_key_keeps_its_ended_conversation_if_the_end_cannot_be_recorded(
     monkeypatch.setattr(Successions, "end", lambda *_: None)
     assert not returning._succeeded(settings, plan(first), frozenset({second}))
     assert returning._succeeded(settings, plan(), frozenset({second}))
+
+
+@pytest.mark.stack
+def test_successions_that_are_deleted_while_they_are_read_are_not_taken_for_none(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Kafka(Settings.load(kafka=f"kafka://{servers.bootstrap}"))
+    known = Successions(kafka, database, address_of("shop", 0))
+    known.end([identifier("over")])
+    assert known.over() == {identifier("over")}
+
+    class Overtaken(LogReader):
+        def ends(self, topic: str, partition: int) -> tuple[int, int]:
+            found = super().ends(topic, partition)
+            place = TopicPartition(topic, partition, -1)
+            kafka.admin.delete_records([place])[place].result()
+            return found
+
+    monkeypatch.setattr(successions, "LogReader", Overtaken)
+    with pytest.raises(KafkaUnavailable, match=r"successions was truncated while it was being read; try again"):
+        known.over()
