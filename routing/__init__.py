@@ -27,5 +27,6 @@ Drivers: the router service (`bridge.router`), Spark with rows, and Spark with a
     contracts     which contracts a router must accept
     documents     documents of a router: RedirectTo, and the code of the Error for unclassifiable conversations
     partitioning  which partition a new dialog goes to
+    routes/       routes between databases: which database, or network address, has a service
     routed        counts of what a router has done
 """

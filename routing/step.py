@@ -105,7 +105,7 @@ class Pair(NamedTuple):
 
 
 class Manner(NamedTuple):
-    """How a router routes."""
+    """Settings that all steps of a router share."""
 
     mode: str
     redirect_type: str

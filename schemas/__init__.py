@@ -9,6 +9,7 @@ It imports no other package of konverse, reads no clock and talks to no server.
     levels          priority levels
     groups          the conversation group that a side has before it is moved
     timeouts        checks of timeouts that callers give in seconds
+    counting        numbers with their nouns, in texts for people
     system_messages EndDialog, DialogTimer and the Error document
     origins         the description of an Error that a router passes on
     validation      checks of message bodies that need no schema

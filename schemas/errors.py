@@ -32,7 +32,7 @@
         └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
 `retriable`: the same call may succeed later without a change. `number`: Service Broker's error number, or None. A class
-has the usual number; where the number depends on the call, the raiser passes another one.
+has the usual number; where the number depends on the call, it is an argument of the constructor.
 
 Texts are bounded. An error that echoes the caller's input keeps at most BAD_INPUT_CHARACTERS_MAX characters, any other
 error ERROR_CHARACTERS_MAX.

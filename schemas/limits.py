@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 NAME_BYTES_MAX: Final = 256
-"""UTF-8 bytes of service, contract, message type, queue and database names, after the original's nvarchar(256)."""
+"""UTF-8 bytes of service, contract, message type, queue and database names, as for SQL Server's nvarchar(256)."""
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's own bound. A queue whose escaped name is longer is refused when it is created."""

@@ -92,7 +92,7 @@ class BatchRefused(NamedTuple):
 
 
 class Unclear(NamedTuple):
-    """Effect: this driver's BATCH had left, and others continued the query: the journal does not tell if it won."""
+    """Effect: it is unknown whether this driver's BATCH won; the journal shows a later decision, or the query's end."""
 
     batch: int
     reason: str

@@ -139,7 +139,7 @@ def _send(state: Partition, operations: CommitOperations) -> None:
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
-    """Send FIRST on a conversation that this owner began, or that a session began. False if it needs none from here.
+    """Send FIRST on a conversation that this owner or a session began. Returns False if none has to leave from here.
 
     Home does not know whether the session has sent its own FIRST (M288).
     """
@@ -166,7 +166,7 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
 
 
 def _ends_stream(endpoint: Endpoint, message_type: str) -> bool:
-    """Whether home closes the conversation of a pool with this message: that alone makes no target."""
+    """Whether home closes the conversation of a pool with this message. A target is not created for it alone."""
     return endpoint.clock is not None and endpoint.clock.end_of_stream == message_type
 
 

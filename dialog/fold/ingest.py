@@ -128,7 +128,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
 
 
 def _goes_on(state: Partition, writer: Writer, envelope: Envelope, offset: int) -> bool:
-    """Whether a writer goes on behind a gap, because the records before this one are lost."""
+    """Whether a record after a gap is accepted, because the missing records before it are lost."""
     if writer.closed_at is None and vouches(state, envelope, writer.next):
         lose_acked(state, writer, envelope.counter, offset)
         return True

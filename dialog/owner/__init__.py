@@ -1,6 +1,6 @@
 """One process's ownership of one partition: recover, claim, hand out, commit, send, step down.
 
-    RECOVERING -> CLAIMING -> READING_BACK -> LEADING      FOLLOWING -> RECOVERING
+    RECOVERING -> CLAIMING -> READING_BACK -> LEADING      RECOVERING <-> FOLLOWING
     any -> STOPPED: overtaken, or an outcome is unknown    any -> HALTED: the logs contradict each other, or a bug
 
 An `Owner` recovers the state from both logs and appends a CLAIM with the next epoch. It leads once the CLAIM counts.

@@ -64,7 +64,7 @@ class HandingOut:
         """Process the end of a handler's work: its group is committed, rests, or has failed with `error`.
 
         Without an error, work that is not committed was abandoned, which is no failed attempt of the group. Returns
-        what `RestingGroups.add` returns.
+        the result of `RestingGroups.add` for a group that rests, else 0.
         """
         if owner.phase is not LEADING:
             return 0

@@ -136,7 +136,7 @@ class GroupLocks:
         return None
 
     def _founds(self, dialog: Endpoint | NewDialog, group: bytes, found: GroupPlace | None) -> bool:
-        """Whether the dialog may found the group here: it is its own group and lives nowhere, or is on its way here."""
+        """Whether a dialog may found the group here: its own group if no partition has it, or one on its way here."""
         return _is_own(dialog, group) if found is None else found.address == self._state.address
 
     def _away(self, dialog: Endpoint | NewDialog, name: str, found: GroupPlace | None) -> Address:

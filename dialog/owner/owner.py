@@ -1,10 +1,10 @@
 """The owner of a partition as a machine without I/O: recover, claim, commit, step down (protocol.md section 4).
 
     RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --it counts-->  LEADING
-    FOLLOWING  --Recover-->  RECOVERING, from the fold's position
+    RECOVERING  --Follow-->  FOLLOWING  --Recover-->  RECOVERING, from the fold's position
         any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
 
-Two rules. An acknowledgement proves that an append of ours counts only if its offset comes directly after the last
+Two rules. An acknowledgement proves that the owner's append counts only if its offset comes directly after the last
 verified record; otherwise the owner reads the journal and judges it. And an owner that does not learn an outcome stops
 at once: the next owner, perhaps in the same process, folds the journal and learns it.
 
@@ -123,7 +123,7 @@ class Owner:
             raise
 
     def interrupted(self) -> None:
-        """An exception from outside, as of Ctrl-C, has cut a call in half: the next step says that it has stopped."""
+        """Stop, because an exception from outside, such as Ctrl-C, cut a call short. The next step returns Stopped."""
         self._unsaid.append(self._stop("this process was interrupted; the partition must be recovered again"))
 
     def _enter(self, event: PhaseEvent) -> None:
@@ -394,7 +394,7 @@ class Owner:
         since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
-        # otherwise the group waits for the next commit
+        # while a COMMIT is in flight all of this waits, also groups whose pause is over
         if self._in_flight is None and (self.trial.tick(now_ms) or due):
             self.waiting_since = None
             effects += self.commit(now_ms)

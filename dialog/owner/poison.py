@@ -39,7 +39,7 @@ from .staging import Staging
 PAUSE_MS: Final = 50
 """Pause before a group that failed is handed out again; each further failure makes it four times as long.
 
-So a handler that fails because another system is briefly unavailable is not suspended, and no other group waits.
+So a group is not suspended when its handler fails because another system is briefly unavailable. No other group waits.
 """
 PAUSE_FACTOR: Final = 4
 

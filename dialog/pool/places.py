@@ -47,7 +47,7 @@ STAGE_TRANSITIONS: Final = {
 
 
 class PoolPlace:
-    """The owner of one open conversation: a key, a session, or one of the n of a pool."""
+    """A place for one open conversation: that of a key, of a session, or one of the `size` conversations of a pool."""
 
     __slots__ = (
         "again_ms", "astray", "awaits", "current", "group", "living", "noticed", "resends_pending", "used_ms", "way",
@@ -73,7 +73,7 @@ class PoolPlace:
         self.way_ms = 0
         """When `way` was set."""
         self.astray: str | None = None
-        """Why its last redirection leads nowhere, so that bounced messages stay in the mailbox. None if it does not."""
+        """Why its last redirection leads nowhere, so that bounced messages stay in the mailbox; else None."""
         self.again_ms = 0
         """When to try the pool's own service again."""
 

@@ -53,8 +53,8 @@ class Decisions:
         """The wanted messages in a home's mailbox about which the session may decide.
 
         It may decide about messages that came back to itself, and to closed sessions, which cannot decide any more.
-        None, where the home has closed the session's present id: decisions under it are in vain, and would hold up the
-        home's own answer, which tells the session so.
+        No message is offered where the home has closed the session's present id: decisions under that id have no
+        effect, and would delay the home's answer that reports the closing.
         """
         present = home.writers.get(session.writer)
         if present is not None and present.closed_at is not None:

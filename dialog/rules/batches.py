@@ -195,9 +195,10 @@ def on_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
 
 
 def on_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """VETO: an attempt must lose, unless it has won.
+    """VETO: records that an attempt must lose, unless it has won, and answers that it has lost.
 
-    Had it won, the decision left before this answer, which removes rows of a partition that has forgotten its decision.
+    If it has won, the DECISION left before this answer and its rows are accepted. The answer then removes rows only
+    where the partition has forgotten that decision.
     """
     detail = envelope.suffix.detail
     if isinstance(detail, Veto) and is_over(state, detail.query):

@@ -214,7 +214,7 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     if envelope.flags & NAMED:
         state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
     if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
-        return  # its BEGIN named an ended id: `over` remembers it, and no answer is awaited
+        return  # its BEGIN named an ended id, which `named.over` remembers; no answer is awaited
     if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     answer_end(state, envelope, detail)

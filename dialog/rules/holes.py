@@ -27,7 +27,7 @@ from konverse.schemas.wire.records import ACKED, Envelope
 def vouches(state: Partition, envelope: Envelope, expected: int) -> bool:
     """Whether a record behind a gap tells that Kafka had acknowledged the records in it, so that they are lost.
 
-    After a LOST the gap of an owner is taken for a part of that, for which every conversation has failed already.
+    After a LOST a gap in an owner's counters is taken for a part of that loss: every conversation has failed already.
     """
     explained = state.lost_to and time_of_writer(envelope.writer) is None
     return bool(envelope.flags & ACKED and not explained) and envelope.counter - expected <= WRITER_HOLE_RECORDS_MAX

@@ -39,7 +39,7 @@ def lose(state: Partition, lost: Lost) -> None:
     state.moves.installing.clear()
     body = lost_body(*lost)
     for endpoint in state.live():
-        if (endpoint.role, endpoint.conversation) not in state.moves.stubs:  # it came back: the Error takes its way
+        if (endpoint.role, endpoint.conversation) not in state.moves.stubs:  # it came back: the Error follows its stubs
             _fail(state, endpoint, lost, body)
     for role, conversation in [*state.moves.stubs]:
         _fail_elsewhere(state, other(role), conversation, lost, body)

@@ -1,7 +1,7 @@
 """Conversation timers and lifetimes (protocol.md section 7.9; behaviours 96 to 104, 123).
 
 Firing needs no operation. A COMMIT fires everything that was due at the time of the journal record before it, in every
-fold alike. When nothing else is to be committed, the owner appends a COMMIT for this (`upkeep`).
+fold alike. When nothing else is to be committed, the owner appends a COMMIT for this (`dialog.owner.timekeeping`).
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ _EMPTY: Final = encode_suffix(Suffix())
 class SessionLanes:
     """The lanes of a session and its writer ids, one after another.
 
-    A base class, because each send uses attributes of both, and a part would cost a look-up per attribute. `Session`
-    adds the dialogs; the two abstract methods are all that this class needs of them.
+    It is a base class, because each send uses attributes of both classes, and a separate object would cost a look-up
+    for each of them. `Session` adds the dialogs; this class calls only the three abstract methods.
     """
 
     def __init__(self, writer: bytes, opened_ms: int) -> None:
@@ -190,12 +190,12 @@ class SessionLanes:
         return []
 
     def stop(self, why: str) -> None:
-        """Another process has closed this session: it sends nothing more."""
+        """End the session: another process has closed it, or a destination has lost acknowledged records."""
         self.over = SessionTakenOver(f"this session was closed: {why}; connect again to continue")
         self._stopped()
 
     def interrupt(self, by: str) -> None:
-        """An exception from outside, as of Ctrl-C, has cut a call in half. What it has written is unknown."""
+        """End the session: an exception from outside, such as Ctrl-C, cut a call short, with unknown effects."""
         self.over = OutcomeUnknown(
             f"a call of this session was interrupted ({by}) while it changed the session, so it is unknown which of "
             "its last messages arrive; connect again to continue"

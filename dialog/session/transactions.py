@@ -48,7 +48,7 @@ class _Step(NamedTuple):
 
 
 class _Savepoint(NamedTuple):
-    """What the transaction held when a savepoint was set."""
+    """Content of the transaction when a savepoint was set."""
 
     steps: list[_Step]
     begun: list[SessionDialog]
@@ -348,7 +348,7 @@ class Transactions:
     def read(self, state: Partition) -> bool:
         """Take the state of the transmission partition, folded from its journal. Returns whether a dialog may continue.
 
-        The outputs of a transaction have arrived when everything has that was in the outbox just after its expansion.
+        A transaction has arrived when all outputs have arrived that were in the outbox just after its expansion.
         """
         settled: list[StagedTransaction] = []
         for transaction in self.flying:

@@ -6,7 +6,7 @@ Only `dialog.rules` and `dialog.fold` change this state. It can be frozen into a
     Partition     the root; `Partition.table` gives each endpoint its index, the short name that commits use
     Endpoint      one side of one conversation: its state, its unread messages, its timer and lifetime
     Group         endpoints that are locked and received together, by one handler at a time
-    Writer        what the partition knows of a sender: the next counter that it accepts, or where it was closed
+    Writer        the entry of a sender: the next counter that the partition accepts, or where it was closed
     Stream        the outputs for one destination partition, kept until that acknowledges them
     Ranked        endpoints with something to receive, by priority level
     Clocks        the timers and lifetimes that are due next

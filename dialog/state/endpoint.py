@@ -187,7 +187,7 @@ class Endpoint:
         self.stream = stream
         self.index = 0
         self.opener = b""
-        """Writer that sent, or will send, FIRST."""
+        """Id of the writer that began the conversation. Its home, or a later id of the writer, may send FIRST."""
         self.group: Group | None = None
         self.key: bytes | None = None
         self.received = 0

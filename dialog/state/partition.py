@@ -1,8 +1,8 @@
 """The state of one queue partition: the result of folding its journal and its data log.
 
-Plain data, and the few operations that keep its tables consistent. `ingest` changes it by data records, `apply` by
-commits; nothing else does. It reads no clock and does no I/O. Bodies and stamps are kept as the driver passed them and
-are never interpreted.
+Plain data, and the few operations that keep its tables consistent. Only the fold changes it: by data records
+(`ingest`), COMMITs (`apply`) and CLAIMs (`claimed`). It reads no clock and does no I/O. Bodies and stamps are kept as
+the driver passed them and are never interpreted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Statistics:
     """Records without our header, or addressed to another incarnation."""
     bounced: int = 0
     discarded: int = 0
-    """Messages for a side that had ended (behaviour 110)."""
+    """Messages for a side that had ended (110), unread messages of a side that ends (109), and rejected messages."""
     misnumbered: int = 0
     """Messages whose sequence number differs from the derived one. The derived one is used."""
     undeliverable: int = 0
@@ -67,7 +67,7 @@ class Statistics:
     forwarded: int = 0
     """Records for endpoints that have moved away."""
     lost: int = 0
-    """Data records that were deleted before they were ingested."""
+    """Data records that were deleted before they were ingested, or that Kafka lost after it had acknowledged them."""
     forged: int = 0
     """Records with the writer and counter of another record but other content; each is accepted as a message."""
 
@@ -120,7 +120,10 @@ class Partition:
         self.gated: list[Stream] = []
         """Streams with outputs that wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
-        """Conversation -> opener, when END came before FIRST: that FIRST is refused (protocol.md section 3, END)."""
+        """Conversation -> opener whose FIRST, should it come, makes no target (protocol.md section 3, END).
+
+        The conversation's own id in place of the opener: the FIRST of its home (M289).
+        """
         self.cleaned: dict[bytes, Cleaned] = {}
         """Targets that were ended WITH CLEANUP, by conversation, until their initiator is notified or ends."""
         self.named = NamedSides()

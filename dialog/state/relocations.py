@@ -27,7 +27,7 @@ class Stub(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """What the partition knows of an endpoint that moved here."""
+    """Origin of an endpoint that moved here, and the number of its moves."""
 
     generation: int
     """Number of moves of the endpoint."""

@@ -1,8 +1,8 @@
-"""The states of a conversation endpoint, as a table; and `next_state`, the door of every table of states.
+"""The states of a conversation endpoint, as a table; and `next_state`, which looks up the next state in any such table.
 
-Two rules. An endpoint changes state only through `next_state`. A pair of state and event that is not in the table is
-a bug in konverse and raises AssertionError: `ingest` has judged every record from outside, and `transaction` has
-checked every call of an application.
+Two rules. An endpoint changes state only through `next_state`; WITH CLEANUP alone closes it directly. A pair of state
+and event that is not in the table is a bug in konverse and raises AssertionError: `ingest` has judged every record from
+outside, and `transaction` has checked every call of an application.
 
 Theory. Each side of a conversation has an endpoint of its own, and the two never agree on the instant of a change. A
 side that ends goes to DISCONNECTED_OUTBOUND and waits for the peer's END. A side that first receives the peer's END

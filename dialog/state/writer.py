@@ -20,7 +20,7 @@ CHANGED: Final = -1
 
 
 class Writer:
-    """What a partition knows of a sender: the counter that it accepts next (invariant I4).
+    """The entry of a sender in a partition: the counter that is accepted next (invariant I4).
 
     `low` and `high` hold the encoded bytes of that counter, so that `ingest` recognises the usual record by comparison.
     """
@@ -69,7 +69,7 @@ class Writer:
 
 
 class Hole(NamedTuple):
-    """Range of counters whose records were deleted before the partition ingested them (`dialog.rules.holes`)."""
+    """Range of counters whose records were deleted or lost before they were ingested (`dialog.rules.holes`)."""
 
     start: int
     end: int

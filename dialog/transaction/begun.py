@@ -19,7 +19,7 @@ class _EndedBy(Protocol):
     """The transaction that begins the dialog, once it has ended it."""
 
     def over(self, dialog: NewDialog) -> State | None:
-        """The state to which it takes this side; None when it does not end it."""
+        """The state to which the transaction takes this side; None when it does not end the side."""
 
 
 class NewDialog:

@@ -20,7 +20,7 @@ _NONE: Final[list[Any]] = []
 
 
 class GroupWork(Protocol):
-    """The transaction on one group, of those that are committed together."""
+    """One of several transactions that are committed together. Each works on one group."""
 
     size_bytes: int
 

@@ -56,7 +56,7 @@ class MessageContext(NamedTuple):
     now_ms: Callable[[], int] = int
     """Returns the partition's time."""
     validation: Callable[[str], str] = _not_validated
-    """Returns E, N or X for a message type: how it validates bodies."""
+    """Returns the letter of a message type's validation (`Validation.letter`): E, N, X, J or A."""
 
 
 class Message(NamedTuple):

@@ -30,8 +30,8 @@ _NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
 class ReceivedMessages:
     """The ready messages of one locked conversation group, and how many of them were handed out.
 
-    The base of `Transaction`, with the half that RECEIVE uses. It is no part of its own, because an owner makes a
-    transaction for every group that it hands out: a second object for each would cost more than its handling.
+    The base of `Transaction`, with the half that RECEIVE uses. It is a base class and not a separate object, because an
+    owner makes a transaction for every group that it hands out, and a second object would cost more than its handling.
     """
 
     __slots__ = ("_context", "_later", "_members", "_received", "_shut", "_walks", "dialog", "fresh", "locked")
@@ -44,7 +44,7 @@ class ReceivedMessages:
         """First conversation of the group; usually the only one. `members` has all."""
         self._context = context
         self._shut = self.fresh = False
-        """`_shut`: no call is allowed, because the `with` block has ended or has not begun. `fresh`: it has not."""
+        """`_shut`: no call is allowed, because the `with` block has ended or not begun. `fresh`: it has not begun."""
         self._received: dict[int, int] | None = None
         """The receive positions when the block ended: an iterator that lives longer consumes nothing."""
         self._walks: list[_Walk] = _NONE

@@ -11,10 +11,11 @@ arrive from outside the instance. A decision takes three steps, as in Service Br
 
 The laws:
 
-- A decision is a function of its arguments. The caller gives the time with the table and draws the lots, so that a
-  test, the simulator and a process come to the same decision (N27).
-- No route is no error. What cannot be routed from here is delayed, and the decision names the changes that would wake
-  it. What arrived and cannot be routed is dropped: its sender keeps it and sends it again.
+- A decision is a function of its arguments. The caller gives the time with the table and makes the random choices, so
+  that a test, the simulator and a process come to the same decision (N27).
+- A missing route is not an error. A message from here that cannot be routed is delayed, and the decision names the
+  changes after which it is matched again. A message that arrived and cannot be routed is dropped: its sender keeps it
+  and sends it again.
 - An expired route does not exist. A table is prepared for a time and knows when the next of its routes expires.
 - Routes with one service, one broker id and one address are one route.
 

@@ -16,7 +16,7 @@ from .table import RouteSet, RouteTable
 
 
 class RouteQuestion(NamedTuple):
-    """A conversation whose messages want a route."""
+    """A conversation whose messages need a route."""
 
     service: str
     """The service to which the message goes. A reply goes to the service of the initiator."""
@@ -249,13 +249,13 @@ class _Choice:
         return routes[self._draw([route.name for route in routes])]
 
     def _impossible(self, reason: str, wakes: tuple[Wake, ...], route: Route | None = None) -> RouteDecision:
-        """Nothing can be done now: what is sent here waits, what arrived is dropped."""
+        """The messages cannot go on now: those sent here wait, and those that arrived are dropped."""
         if self._question.arrived:
             return RouteDecision(RouteOutcome.DROP, reason, *self._found(route))
         return RouteDecision(RouteOutcome.DELAY, reason, *self._found(route), wakes=wakes)
 
     def _found(self, route: Route | None = None) -> tuple[MatchStep, str, tuple[Route, ...], Route | None]:
-        """The fields of a decision that say which routes it stands on."""
+        """The fields of a decision that name its step, the table, the candidates and the chosen route."""
         chosen = None if route is _LOCAL_ROUTE else route
         candidates = () if self._step is MatchStep.AS_LOCAL else self._matched.all
         return self._step, self._table.database, candidates, chosen

@@ -51,7 +51,7 @@ def _expiry(route: Route) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """`sys.routes` of one database without the expired routes, by what matching asks for."""
+    """`sys.routes` of one database without the expired routes, indexed for the steps of matching."""
 
     database: str
     named: dict[tuple[str, UUID], RouteSet] = field(default_factory=dict)

@@ -24,7 +24,7 @@ class NetworkAddress(NamedTuple):
 
 
 def network_address(text: str) -> NetworkAddress | None:
-    """The network address that a text is, with or without a port and a slash at its end; None for any other text."""
+    """Read `text` as a network address, with or without a port and a slash at its end; None for any other text."""
     found = _NETWORK.match(text)
     return _of(found) if found is not None and text[found.end() :] in ("", "/") else None
 

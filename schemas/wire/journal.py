@@ -55,7 +55,7 @@ class Claim(NamedTuple):
 
 
 class EndOperation(NamedTuple):
-    """END CONVERSATION by a handler: plain when `code` is 0, else WITH ERROR."""
+    """END CONVERSATION by a handler, an operator or a DROP: plain when `code` is 0, else WITH ERROR."""
 
     endpoint: int
     code: int = 0
@@ -74,7 +74,7 @@ Sends = tuple[int, str, list[bytes]]
 
 @dataclass(slots=True)
 class CommitOperations:
-    """Operations of handlers: one entry per receive, run of outputs, or end."""
+    """Operations of a COMMIT: one entry per begin, receive, run of outputs, end, or rare operation."""
 
     begins: list[tuple[bytes, Begin]] = field(default_factory=list)
     receive_endpoints: list[int] = field(default_factory=list)

@@ -22,7 +22,7 @@ On a PENDING and a REDIRECT it is for the message that these lead to.
 HEIR: Final = 2
 """Flag of CLOSE_WRITER: its sender is the heir, and resends the unreceived records in order, directly after it."""
 REFUSED: Final = 2
-"""Flag of END and ERROR: its BEGIN was refused, so it ends only what its opener has opened."""
+"""Flag of END and ERROR: its BEGIN was refused, so it ends only a target that its opener has opened."""
 NAMED: Final = 8
 """Flag of BEGIN, of an initiator's messages and of its END: the caller chose the conversation's id.
 
