@@ -146,9 +146,10 @@ class Broker(RouterRegistry):
 
         `lifetime` is in seconds: when it expires, each open side gets an Error (-8489; 123); without it the dialog
         never expires. `broker_instance` is the id of a database of this instance (see `views.databases`), or "CURRENT
-        DATABASE" (42). The routes of this database choose the database of the target service. By the default route it
-        is this one if it has the service, or else any other one of the instance (167, 168). Name one where several have
-        the service and several processes begin under one id, as they may know different routes.
+        DATABASE" (42). The routes of this database choose the database of the target service. The default route leads
+        to this database if it has the service, or else to any other database of the instance that has it (167, 168).
+        Name the database if several have the service and several processes begin under one `conversation_id`, because
+        these processes may know different routes.
 
         `encryption` requires TLS to Kafka; a TLS connection encrypts every dialog, with or without it. With
         `returning`, messages that reach the target after it has ended come back to `dialog.bounced` instead of being
@@ -339,9 +340,9 @@ class Broker(RouterRegistry):
     def flush(self, timeout: Seconds | None = None) -> None:
         """Return when Kafka has everything begun, sent and ended here, and the messages of transactions have arrived.
 
-        Messages that others send on the same side afterwards come after these. Raises OutcomeUnknown, TopicMismatch
-        when a topic was deleted or created again, TransactionLost when a transaction did not happen, and InvalidState
-        in a signal handler that has interrupted a call which waits for Kafka: flush after that call.
+        Messages that other senders send on the same side afterwards come after these. Raises OutcomeUnknown,
+        TopicMismatch when a topic was deleted or created again, TransactionLost when a transaction did not happen, and
+        InvalidState in a signal handler that has interrupted a call which waits for Kafka: flush after that call.
         """
         if self._client.sender is not None:
             self._client.sender.flush(timeout)

@@ -155,7 +155,7 @@ def _check_transactional(connection: DatabaseConnection) -> None:
             "the connection is in autocommit mode, so the effects and the inbox row would not commit together: turn "
             "autocommit off"
         )
-    always_in_one = _driver(connection) == "sqlite3" and mode is False  # as PEP 249 demands, so it says nothing
+    always_in_one = _driver(connection) == "sqlite3" and mode is False  # PEP 249: always in a transaction
     busy = not always_in_one and getattr(connection, "in_transaction", False)
     if busy or getattr(getattr(connection, "info", None), "transaction_status", 0):  # psycopg
         raise BadInput(

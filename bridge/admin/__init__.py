@@ -11,6 +11,7 @@
     listener         carries out instructions in the process that owns the partition
     completion       waits until the journal shows the result of an instruction
     leaks            lists conversations, and finds the leaked ones, which their applications have forgotten
+    rights           the Kafka rights of each kind of process, for `konverse acl`
     loss             lets a halted partition continue without the deleted data that its journal needs
 
 A change reaches a queue in one of two ways. An administrator changes the catalog (`bridge.catalog`), and readers and

@@ -433,9 +433,9 @@ class Administration:
         `broker_id` sets the id by which partners know a database that was moved here. `enabled=False`
         (DISABLE_BROKER): no dialog begins in the database or with its services (behaviour 176); its other dialogs
         go on. Raises AlreadyExists (9772, behaviour 223) when an enabled database of this instance has the id,
-        InvalidSettings for an id that is none, NothingChanged. While conversations cannot be removed, the id stays:
-        OutcomeUnknown when some are still there after `timeout` seconds (their removal stays valid for ten minutes),
-        PartitionHalted or TopicMismatch when a partition cannot be read. Repeat the statement then.
+        InvalidSettings for an id that is not a UUID, NothingChanged. While conversations cannot be removed, the id
+        stays: OutcomeUnknown when some are still there after `timeout` seconds (their removal stays valid for ten
+        minutes), PartitionHalted or TopicMismatch when a partition cannot be read. Repeat the statement then.
         """
         if not new_broker and broker_id is None and enabled is None:
             raise NothingChanged("ALTER DATABASE names nothing to alter: give new_broker, broker_id or enabled")
@@ -481,9 +481,9 @@ class Administration:
         mirror_address: str | None = None,
         if_not_exists: bool = False,
     ) -> Route:
-        """CREATE ROUTE: the address of a service. By the routes of its database a new dialog finds its target.
+        """CREATE ROUTE: the address of a service. A new dialog finds its target by the routes of its database.
 
-        Routes lead to databases of this instance only: a dialog that a network address matches is refused.
+        Routes lead to databases of this instance only: a dialog whose route has a network address is refused.
 
         `address` is "LOCAL" (this instance), "TRANSPORT" (the address that the service's name begins with) or
         "TCP://host[:port][/]" (port 4022 by default), and is kept as written; `mirror_address` has the last form.

@@ -110,9 +110,10 @@ def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> No
 def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: bytes) -> None:
     """Raise InvalidState if an earlier instruction to SKIP has dropped the message that `instruction` names.
 
-    Call it when the journal shows that the message was dropped. Operators that skip one message see the same SKIP in
-    the journal. Owners carry out instructions in the order of the topic, so it belongs to the earliest. `place` and
-    `key` are the offset and the key of the record of `instruction`. Raises OutcomeUnknown if the topic cannot be read.
+    Call it when the journal shows that the message was dropped. Operators that skip the same message all see one SKIP
+    in the journal. That SKIP belongs to the earliest instruction, because owners carry out instructions in the order of
+    the topic. `place` and `key` are the offset and the key of the record of `instruction`. Raises OutcomeUnknown if the
+    topic cannot be read.
     """
     topic, conversation = instruction_topic(kafka.settings.instance), UUID(bytes=instruction.conversation)
     said = encode(instruction)

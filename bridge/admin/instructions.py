@@ -104,7 +104,7 @@ class Sweep(NamedTuple):
 
     action: Action
     meant: Callable[[Endpoint], bool]
-    """Whether it concerns this side. No longer true when the action was carried out."""
+    """Whether the action concerns this side. No longer true once the action was carried out."""
     everywhere: bool = False
     """It also concerns sides in partitions that cannot be read, so their error counts."""
 
@@ -174,13 +174,13 @@ class Instructions:
         return found
 
     def database_of(self, queue: Queue) -> str:
-        """The database of a queue; for the transmission queue, which serves all databases, the own one."""
+        """The database of a queue; for the transmission queue, which serves all databases, this object's database."""
         return self._catalog.database_of(queue.topic) or self._database
 
     def foreseen(self, following: Follower, *, own: bool = True) -> Partition:
         """The state including data that is not ingested yet, as when all handlers of the queue are busy.
 
-        Messages of another database are judged by its catalog; none is taken for rejected here (`own` is False).
+        `own=False`: the queue is of another database, whose catalog judges its messages. Here none counts as rejected.
         """
         judge = CatalogJudge(self._catalog, self._validator, predicts=True) if own else None
         return following.fold_uncommitted(judge, kafka_time_ms(self._kafka)).state

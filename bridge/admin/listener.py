@@ -80,7 +80,7 @@ class InstructionListener:
         """Conversations and actions already logged: a command has one instruction for each queue with a side."""
         self._position: int | None = None
         self._cut = False
-        """At the last look the log ended before the position. A new leader may say so for a moment."""
+        """At the last look the log ended before the position. A new leader may report that for a moment."""
         self._now_ms = 0
         """Kafka's time at the last read of the topic."""
         self._away = LogThrottle()
@@ -90,7 +90,7 @@ class InstructionListener:
         self._thread = in_background("konverse-operator", self._run)
 
     def close(self) -> None:
-        """Stop the thread and wait for its end; not long, as a request to a Kafka that is away takes a minute."""
+        """Stop the thread and wait up to LEAVE_S for its end: a request to an unreachable Kafka can take a minute."""
         self._closed.set()
         self._thread.join(LEAVE_S)
 

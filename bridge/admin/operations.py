@@ -293,13 +293,13 @@ class Operations:
 
     @checked
     def reading_states(self, queue: str) -> Iterator[ReadingState]:
-        """The reader of each partition of a queue, or none, and what waits there. Raises QueueNotFound."""
+        """For each partition of a queue: whether it has a reader, and how much data waits. Raises QueueNotFound."""
         self._check_open()
         return reading_states(self._kafka, self._catalog.get(Queue, queue))
 
     @checked
     def lag(self, queue: str | None = None) -> Iterator[PartitionLag]:
-        """What waits in each partition of a queue, or of all queues of the database and the transmission queue.
+        """The backlog of each partition of a queue, or of all queues of the database and the transmission queue.
 
         Folded from the logs; claims nothing and needs no Redis. Raises QueueNotFound, KafkaUnavailable.
         """

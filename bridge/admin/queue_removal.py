@@ -75,8 +75,8 @@ class QueueRemoval:
 def _check_over(queue: Queue, state: Partition, behind: int, held_up: str) -> None:
     """Raise StillUsed for a partition with conversations, moved conversations, pending outputs or uningested data.
 
-    `held_up` describes an open transaction that keeps owners from data. A conversation that has ended only on this side
-    counts too: its far side would answer to a queue that is gone.
+    `held_up` describes an open transaction that keeps owners from reading data. A conversation that has ended only on
+    this side counts too: its far side would answer to a queue that is gone.
     """
     living, waiting, moved = len(state.live()), state.waiting, state.moves.count
     if living or waiting or behind or moved:

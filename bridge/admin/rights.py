@@ -22,7 +22,7 @@ from konverse.schemas.identifiers import (
 TOPIC: Final = ResourceType.TOPIC
 GROUP: Final = ResourceType.GROUP
 ANY: Final = "*"
-"""At the end of a resource's name: all resources whose names begin so."""
+"""At the end of a resource's name: all resources with this prefix."""
 
 _READ, _WRITE, _SETTINGS = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS
 _CREATE, _DELETE, _DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE
@@ -65,7 +65,7 @@ class ProcessRights:
         return KINDS[kind].grants(self)
 
     def sender(self) -> list[Grant]:
-        """A process that sends, and ends or times its dialogs."""
+        """A process that sends on its dialogs, ends them and sets their timers."""
         return [
             Grant(self._sends()),
             Grant(_reads(self._to), "for a new id after 12 hours without an acknowledgement, and for broker.outcome"),
@@ -96,7 +96,7 @@ class ProcessRights:
         return [Grant([*self._sends(), *_reads(self._own)])]
 
     def operator(self) -> list[Grant]:
-        """`konverse suspended`, `resume`, `skip` and `end`."""
+        """`konverse suspended`, `suspend`, `resume`, `skip` and `end`."""
         return [Grant([*self._knows, *self._dates, *self._commands, *_reads(self._own)])]
 
     def auditor(self) -> list[Grant]:
@@ -224,7 +224,7 @@ def _writes(topics: Iterable[str]) -> list[Right]:
 
 
 def _owns(topics: Iterable[str]) -> list[Right]:
-    """Rights to queues that their readers need."""
+    """Rights that the readers of these queues need."""
     found: list[Right] = []
     for topic in topics:
         found += on_topic(topic, _READ, _SETTINGS)

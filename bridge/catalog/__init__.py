@@ -7,6 +7,7 @@ Each process folds it into a copy of the objects and reads it again in the backg
     catalog        `Catalog`: the copy of one process, its lookups, and `change`
     journal        the topic: reads it, appends to it, watches its settings
     objects        the name of each kind, the error for a missing object, the objects of every new database
+    network        where conversations go: the databases of the instance and their routes
     lookups        lookups of classifiers, without a request to Kafka for each message
     judge          whether a message may be received: checks its contract and its body
     homes          ALTER SERVICE … ON QUEUE, as the readers of a queue apply it

@@ -28,7 +28,7 @@ log: Final = logging.getLogger("konverse.catalog")
 class CatalogLog:
     """Access of one process to the topic.
 
-    Not thread-safe: the catalog's lock guards all calls but `check_settings` and `say`.
+    Not thread-safe: the catalog's lock guards all calls but `check_settings` and `log_problem`.
     """
 
     def __init__(self, kafka: Kafka, instance: str) -> None:

@@ -76,7 +76,7 @@ class CatalogJudge:
     """Judges messages for the owners of one reader (implements `konverse.dialog.state.partition.AdmissionPolicy`)."""
 
     def __init__(self, catalog: Catalog, validator: Validator, *, predicts: bool = False) -> None:
-        """`predicts`: it says what an owner will do. Refusals are no news, and what it cannot validate is accepted."""
+        """`predicts`: it foresees an owner's verdicts, without warnings, and accepts bodies that it cannot validate."""
         self._catalog = catalog
         self._validator = validator
         self._predicts = predicts
@@ -149,7 +149,7 @@ class CatalogJudge:
         return finding
 
     def _log_refusal(self, subject: tuple[object, ...], text: str) -> None:
-        """Log a refusal, seldom: a foreign client can cause refusals as fast as it writes."""
+        """Log a refusal, throttled: a foreign client can cause refusals as fast as it writes."""
         if self._predicts:
             log.debug("%s", text)
         elif count := self._said.due(subject):

@@ -1,8 +1,8 @@
 """Where conversations go: the databases of an instance and their routes, as the catalog shows them to this process.
 
 `Network.place` answers for BEGIN DIALOG. A decision is kept until services or routes change or a route expires, unless
-lots were drawn for it. Lots are drawn by the id of the conversation: they are spread evenly, and processes that begin
-a conversation under one id draw alike while they know the same catalog (behaviours 158, 168).
+lots were drawn for it. Lots are drawn by the id of the conversation. So choices are spread evenly, and processes that
+begin a conversation under one id make the same choice while they know the same catalog (behaviours 158, 168).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Network:
 
 
 class _Lots:
-    """Draws by the id of a conversation (implements `konverse.routing.routes.instance.Pick`).
+    """Draws one of several names by the id of a conversation (implements `konverse.routing.routes.instance.Pick`).
 
     The name whose hash together with the id is the highest is drawn (rendezvous hashing). So a new copy of a service
     takes its share of ids from the others, and no other id changes its place.

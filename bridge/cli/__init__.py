@@ -18,7 +18,9 @@ Modules:
     main                                  the application: errors, exit codes, registration of the commands
     connection                            options of every command: addresses of Kafka and Redis, the database
     run, transmit                         commands that run until stopped
-    view, show, why, explain, router      commands that show states, decisions and traffic
+    view, show, lag, why                  commands that show states
+    explain, route, router                commands that show decisions and traffic
+    acl                                   the Kafka rights of a kind of process
     verify                                proof or refutation of the logs, with progress
     operate, conversations, accept_loss   commands of operators
     routing_table                         routing tables, by entry or by file

@@ -1,4 +1,4 @@
-"""`konverse lag`: what waits in the queues of a database, since when, and what is suspended."""
+"""`konverse lag`: the backlog of each partition: waiting messages, their age, and suspended conversations."""
 
 from __future__ import annotations
 

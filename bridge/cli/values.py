@@ -1,4 +1,4 @@
-"""Values of options: durations, seconds and texts. Those that no command can use are wrong usage."""
+"""Values of options: durations, seconds and texts. An unusable value is reported as wrong usage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def seconds(text: str) -> float:
 def finite(value: float) -> float:
     """Return a number of seconds that Python's locks can wait. Raises typer.BadParameter.
 
-    Callback of each option of the type float: a minimum does not exclude inf, nor in every version of typer nan.
+    Callback of every float option: the option's minimum does not exclude inf, and in some versions of typer not nan.
     """
     if not math.isfinite(value) or value > TIMEOUT_MAX:
         raise typer.BadParameter(f"give a number of seconds, at most {TIMEOUT_MAX:,.0f}")

@@ -31,7 +31,7 @@ SHORT: Final[dict[str, tuple[str, ...]]] = {
 
 
 class Selection(NamedTuple):
-    """The wanted view, and which of its columns and rows."""
+    """The view to show, and the columns and rows wanted from it."""
 
     name: str
     queue: str | None

@@ -3,6 +3,8 @@
 All threads of a connection share one session: a writer id, and a counter for each destination partition. The state
 machine `dialog.session` decides which records are sent, and when. This package drives it with one Kafka producer.
 
+    client            `Client`: the client half of a broker, which owns its sender
+    connection        the Kafka clients, catalog and settings that all parts of a broker share
     dialog            a dialog as its initiator holds it
     begin             BEGIN DIALOG: resolves the clauses to addresses, using the catalog
     sender            the calls of application threads
@@ -15,6 +17,7 @@ machine `dialog.session` decides which records are sent, and when. This package 
     adoption          takes over conversations of a process that died
     outcomes          finds out whether the messages of a lost sender were received
     unsent, outgoing  undelivered messages, for views
+    fire_and_forget   examines ended dialogs for a warning
     pool/             conversations that are reused
 
 `send` takes a few microseconds: it appends to the Kafka client's buffer and returns. `flush` returns when every record

@@ -2,7 +2,7 @@
 
 A client's dialog may have its home in any partition of the initiator's queue. A handler's dialog has it in the
 partition that the handler reads. The target is a queue of the database that the routes choose (`Network.place`). This
-choice is final: the BEGIN block names the partition, so later changes of routes concern later dialogs (N28).
+choice is final: the BEGIN block names the partition, so later changes of routes concern later dialogs.
 """
 
 from __future__ import annotations

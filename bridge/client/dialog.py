@@ -143,9 +143,9 @@ class Dialog:
 
     @checked
     def flush(self, timeout_s: Seconds | None = None) -> None:
-        """Return when every message sent so far is in the target's log, ahead of any that others send later.
+        """Return when every message sent so far is in the target's log, ahead of later messages of other senders.
 
-        If there is none, it waits until the home of the dialog has its BEGIN.
+        If no message was sent, it waits until the home of the dialog has its BEGIN.
 
         Raises OutcomeUnknown when Kafka does not answer for `timeout_s` seconds (default: the setting
         `send_timeout_s`), or when no owner of the transmission queue sends a transaction's messages in that time.
@@ -159,7 +159,7 @@ class Dialog:
     def finish(self) -> None:
         """Tell the peer that this side will send no more, and continue to receive (half-close).
 
-        Messages sent before are received; messages that others send on this side later come back. A second call
+        Messages sent before are received; messages that other senders send on this side later come back. A second call
         changes nothing. Raises ConversationEnded after an end, QueueFull as `send`.
         """
         session, staged = self._sender.session, self._staged

@@ -145,7 +145,7 @@ class Inquiry:
         return outcome
 
     def _there(self, token: Token) -> tuple[Token, list[Sent]]:
-        """What of a token goes to queues that exist, and the messages to queues that were dropped.
+        """The part of a token that concerns existing queues, and the messages to queues that were dropped.
 
         No message can come from a transmission queue that was dropped.
         """

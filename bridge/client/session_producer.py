@@ -157,9 +157,9 @@ class SessionProducer:
     def mark(self) -> Mark:
         """The present state, for `moved_since`.
 
-        The client counts its error reports and log lines as records until it is polled. Only a poll without any event
-        shows that a number read before it is one of records alone. Raises InvalidState in a signal handler while its
-        thread polls.
+        Until it is polled, the client counts its error reports and log lines as records. So the number is taken before
+        a poll, and is used only if that poll brings no event. Raises InvalidState in a signal handler while its thread
+        polls.
         """
         with (turn := threading.Lock()):
             self._serving.take(turn)
@@ -209,8 +209,8 @@ class SessionProducer:
     def carry_out(self, call: Callable[[], list[Produce]]) -> None:
         """Call the session, and hand over the resulting records. The caller holds the lock.
 
-        An exception that comes from outside, as of Ctrl-C or an alarm, may leave a session that is neither as before
-        the call nor as after it. It ends the session.
+        An exception that comes from outside, such as Ctrl-C or an alarm, may leave a session that is neither as before
+        the call nor as after it. Such an exception ends the session.
         """
         try:
             hands = call()
@@ -332,8 +332,8 @@ class SessionProducer:
     def _poll(self, wait_s: float) -> int:
         """Poll the producer. Returns the number of events. The caller holds `_serving`.
 
-        An exception from outside, as of Ctrl-C, may arrive as a failed record is reported. The client has forgotten the
-        record then, and an empty client would mean success. So the exception itself counts as a failure.
+        An exception from outside, such as Ctrl-C, may arrive while a failed record is reported. The client has
+        forgotten the record then, and an empty client would mean success. So the exception itself counts as a failure.
         """
         try:
             try:

@@ -196,7 +196,7 @@ class Transmission:
                     self._sender.decide(partial(Session.transmitted, state=state))
                 except BrokerClosed:
                     return
-                except PartitionHalted as error:  # until an operator follows the error
+                except PartitionHalted as error:  # until an operator applies the error's remedy
                     self._log_unreachable("it is not known whether transactions have arrived", error)
                     following.begin_anew()
                     self._closed.wait(AGAIN_S)

@@ -49,7 +49,7 @@ RETRY_EVERY_S: Final = 2.5
 ANSWER_S_MIN: Final = 0.1
 """Shortest time allowed for an answer."""
 _LOST: Final = frozenset({KafkaError._DESTROY, KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
-"""Client errors for a request that no broker has answered, among them that its client was replaced."""
+"""Client errors for a request that no broker has answered, for instance because its client was replaced."""
 _UNHEARD: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # noqa: SLF001
 """Client errors of a list of topics: no broker is connected, and none has answered in time."""
 ADMIN_KEPT_S: Final = 10.0
@@ -104,7 +104,7 @@ class EndCut(LogTruncated):
 
     @classmethod
     def of_client(cls, text: str) -> EndCut:
-        """By the text in which the client tells that a leader does not have the records that it has read."""
+        """Make the exception from the client's error text, which may name the end of the new leader's log."""
         found = _CUT_AT.search(text)
         return cls(text, int(found[1]) if found else 0)
 
@@ -403,7 +403,7 @@ class DesertionWatch:
         return False
 
     def wait(self) -> None:
-        """Wait until no client is being asked. A consumer must not be closed before: the client would be used freed."""
+        """Wait until no client is being asked. Closing a consumer earlier would free a client that is still in use."""
         thread = self._thread
         if thread is not None:
             thread.join()

@@ -359,7 +359,7 @@ class OwnerDriver:
     def _run(self, owner: Owner, decide: Callable[[], list[Effect]]) -> None:
         """Carry out the effects of an owner's decision.
 
-        An exception from outside, as of Ctrl-C, cuts them off: the owner stops, and its partition is recovered again.
+        An exception from outside, such as Ctrl-C, cuts them off: the owner stops, and its partition is recovered again.
         """
         try:
             run_effects(_EFFECTS, self, owner, decide())

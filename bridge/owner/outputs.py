@@ -70,7 +70,7 @@ class Outputs:
         self._undelivered = 0
         """Number of records in the producer when it was last seen to deliver some."""
         self._interrupted = False
-        """An exception from outside, as of Ctrl-C, has cut a call in half: a report of a failure may be lost."""
+        """An exception from outside, such as Ctrl-C, has cut off a call: the report of a failed record may be lost."""
         self._refusal: tuple[str, int] | None = None
         self._refusals = LogThrottle()
 

@@ -32,8 +32,10 @@ Drivers: iteration, `Reader.run`, RECEIVE WHERE (`Reader.receive`), `konverse ru
     orphans               partitions whose owner is dead or has left
     substitutes           readers for queues that services have left
     drain_check           whether anything waits in a queue, whichever process owns its partitions
-    session_timeout      warns of a session timeout that lets the partitions of a killed reader wait long
+    session_timeout       warns of a long session timeout: the partitions of a killed reader wait that long
     skipped_transactions  transactions that were handed out but never entered
     join_wait             when a new reader may report that nothing waits
+    message_wait          when an iteration with a `timeout` ends
+    readers               the open readers of a broker, and which of them owns a partition
     fire_and_forget       a warning for dialogs that are ended without waiting for a reply
 """

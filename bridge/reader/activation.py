@@ -31,7 +31,7 @@ Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
 
 
 class Host(Protocol):
-    """The parts of a connection to a database that answering its queues needs. A `Broker` has them."""
+    """The parts of a `Broker` that the handlers and routers of its queues need."""
 
     @property
     def catalog(self) -> Catalog:
@@ -92,7 +92,8 @@ class Activation:
 class HandlerRegistry:
     """The part of an `App` and of a `Broker` that declares handlers of queues.
 
-    `router.registry` adds routers. The two are no single class, because readers know nothing of routers.
+    `RouterRegistry`, in `router.registry`, adds routers. It is a class of its own because this package must not import
+    routers.
     """
 
     def __init__(self) -> None:

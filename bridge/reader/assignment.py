@@ -362,7 +362,7 @@ class Assignment:
         self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
 
     def maintain(self) -> None:
-        """Deal with lost owners, changed topics, consumers to be moved, claims that are due, and orphans.
+        """Deal with lost owners, changed topics, wrong positions of the consumer, claims that are due, and orphans.
 
         A lost partition is claimed again while the group suggests it. If the caller named it and another process has
         claimed it, the reader fails.
@@ -395,7 +395,7 @@ class Assignment:
                 self._adopt(number)
 
     def _drop_stopped(self, number: int, owner: Owner, effect: Halted | Stopped) -> None:
-        """Let go of an owner that leads no more, and note whether this reader fails by it or claims again."""
+        """Drop an owner that leads no more, and note whether this reader fails or claims the partition again."""
         if self._driver.owners.get(number) is owner:
             self._driver.drop(number)
             self._orphans.drop(number)  # another reader has claimed it, or it will be silent again

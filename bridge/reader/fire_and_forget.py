@@ -1,8 +1,9 @@
 """Warns when a client sends on a dialog and ends it without waiting for a reply (fire and forget).
 
 If the target refuses such a message with an Error later, the Error finds a side that has ended and is discarded: the
-message is lost without a trace. And a target that waits for more stays open for ever (service-broker.md section 9, R5
-and R6). Each pair of services under a contract is warned of once: such a client treats every dialog like this.
+message is lost without a trace. And a target that waits for more stays open for ever (service-broker.md section 9, and
+R5 and R6 of section 11). There is one warning for each pair of services and contract: such a client treats every dialog
+like this.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class MessageWait:
-    """Time without a message. Acknowledgements, copies and records of strangers do not begin it anew.
+    """Measures the time without a message. Acknowledgements, copies and foreign records do not restart it.
 
-    But the records that were in the logs when the time had passed are read first: a message may be among them.
+    When the time has passed, the records that are in the logs then are read first: a message may be among them.
     """
 
     def __init__(self, timeout_s: float | None, now_s: float, unread: int) -> None:

@@ -74,11 +74,11 @@ CLOSE_S: Final = 10.0
 PAUSE_S: Final = 0.002
 """Pause between two checks, for instance while only groups other than the wanted one are ready."""
 GATHER_S: Final = 0.05
+"""How long a batch waits for further messages: Kafka answers sooner."""
 _IN_A_SIGNAL_HANDLER: Final = (
     "this thread is inside the reader already: a signal handler, it seems, has interrupted it. Call reader.stop() "
     "there; the iteration or `run` then ends, and the `with` block closes the reader"
 )
-"""How long a batch waits for further messages: Kafka answers sooner."""
 
 
 class OwnerHost:
@@ -331,7 +331,7 @@ class Reader:
         return None if found is None else self._handed(*found)
 
     def _note_request(self) -> None:
-        """Hand out again what this thread has passed over too often, or what a thread that has ended has left."""
+        """Hand out again the transactions that this thread has skipped too often, and those of ended threads."""
         with self._lock:
             self._hand_out_again(self._skipped.requested())
 
@@ -396,7 +396,7 @@ class Reader:
     def stop(self) -> None:
         """Let `run`, or an iteration, end when the handlers that are at work have finished.
 
-        A signal handler may call it; `close` it may not, because its thread may be inside the reader.
+        A signal handler may call `stop`, but not `close`: its thread may be inside the reader.
         """
         self._stopping = True
 

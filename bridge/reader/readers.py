@@ -28,11 +28,11 @@ class Readers:
             self._readers = (*(other for other in self._readers if not other.closed), reader)
 
     def open(self) -> list[Reader]:
-        """All of them, oldest first."""
+        """The open readers, oldest first."""
         return [reader for reader in self._readers if not reader.closed]
 
     def kept(self) -> list[Reader]:
-        """All of them, including those whose `close` may still be giving partitions back in another thread."""
+        """The open readers, and those whose `close` may still be giving partitions back in another thread."""
         return [*self._readers]
 
     def of_topic(self, topic: str) -> list[Reader]:

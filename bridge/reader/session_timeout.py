@@ -1,4 +1,4 @@
-"""Names a session timeout of consumer groups that lets the partitions of a killed reader wait long."""
+"""Warns of a long session timeout of consumer groups: the partitions of a killed reader wait that long."""
 
 from __future__ import annotations
 

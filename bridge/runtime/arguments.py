@@ -60,7 +60,7 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
     The check costs some microseconds, so calls that are made once per message are not checked.
 
     The function runs after the check and not within it. When a program ends, Python ends each daemon thread that asks
-    for its lock by unwinding the thread's stack. A frame of pydantic's Rust code on that stack aborts the process.
+    for the interpreter lock by unwinding the thread's stack. A frame of pydantic's Rust code there aborts the process.
     """
 
     @cache  # made with the first call: to make the checks of all methods takes a tenth of an import of the package

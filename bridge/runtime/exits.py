@@ -1,8 +1,8 @@
 """A program that ends without closing its brokers: pending messages are flushed, or logged as lost.
 
-Senders are held by weak references, so a closed or collected one is skipped. In a forked child they are closed already
-(`bridge.runtime.forks`). `atexit` runs after the program's own threads have ended, while the daemon threads of Kafka's
-clients and of konverse still work.
+Senders and readers are held by weak references: a collected one is skipped, and a closed one has nothing to do. In a
+forked child they are closed already (`bridge.runtime.forks`). `atexit` runs after the program's own threads have ended,
+while the daemon threads of Kafka's clients and of konverse still work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weakref import WeakSet
 log: Final = logging.getLogger("konverse.sender")
 
 EXIT_S: Final = 10.0
-"""Longest wait for Kafka at the end of a program, for all senders together."""
+"""Longest wait for Kafka at the end of a program, for all senders and readers together."""
 
 
 class ExitTask(Protocol):

@@ -1,4 +1,4 @@
-"""Background threads that log any exception that ends them, and what logs say of exceptions."""
+"""Background threads that log any exception that ends them, and the texts of exceptions for the log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ThreadLock:
             lock.take(turn)
             ...
 
-    An exception from outside, as of Ctrl-C, is raised where a function written in Python begins or where a call
+    An exception from outside, such as Ctrl-C, is raised where a function written in Python begins or where a call
     returns. So a call of `acquire` may take a lock and raise, and a `release` in Python may raise without releasing.
     `with` on a lock of the interpreter does neither.
     """

@@ -1,11 +1,11 @@
 -- Take or renew the lease of a named pool, or give it back.
 --
 -- KEYS[1]   the lease (string)
--- ARGV[1]   who holds it or wants to
--- ARGV[2]   for so many milliseconds; 0 gives it back
+-- ARGV[1]   the holder, or the process that wants to hold the lease
+-- ARGV[2]   duration of the lease in milliseconds; 0 gives it back
 --
--- Returns who holds it now; nothing when nobody does.
-local held = redis.pcall('GET', KEYS[1]) -- an error when it is no string: then it is nobody's
+-- Returns the present holder; nil when there is none.
+local held = redis.pcall('GET', KEYS[1]) -- an error when the key is not a string: then there is no holder
 if type(held) ~= 'string' then held = nil end
 if held and held ~= ARGV[1] then return held end
 if ARGV[2] == '0' then

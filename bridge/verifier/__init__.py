@@ -31,6 +31,7 @@ Modules:
     check           the findings: each partition against itself and against the others
     bounces         mailboxes against the verdicts of other partitions
     snapshots       each snapshot against the second fold
+    log_gaps        offsets at which records were deleted from the middle of a log
     starting_state  the second fold begins at a snapshot
     view            the view in Redis against the second fold
 

@@ -1,4 +1,4 @@
-"""Bounced messages across partitions: what came back was bounced, and what was bounced came back (I6)."""
+"""Compares mailboxes with the verdicts of other partitions: they must agree about each bounced message (I6)."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Finds offsets of a log at which a record was deleted, between records that are still there.
 
-    offsets   4 5 6 [7] 8 9 [10] 11     5 is a stranger's record: 7 may mark the end of its transaction, 10 may not
+    offsets   4 5 6 [7] 8 9 [10] 11     5 is a foreign record: 7 may mark the end of its transaction, 10 may not
 
 konverse writes without transactions, so each of its offsets holds a record until the beginning of the log is deleted.
-Compaction, however, deletes records in the middle, and no later setting of the topic tells so.
+Compaction, however, deletes records in the middle, and the topic's settings may not show it any more.
 
 An offset without a record can also be the mark with which Kafka ends another program's transaction; the records of an
-aborted transaction are hidden as well. A consumer never sees such a mark. So each record of a stranger explains one
-later offset without a record: that many offsets may be missed here, and no more.
+aborted transaction are hidden as well. A consumer never sees such a mark. So each foreign record explains one later
+offset without a record: at most that many deletions go unnoticed here.
 """
 
 from __future__ import annotations

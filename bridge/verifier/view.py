@@ -62,7 +62,7 @@ def _endpoint(field: bytes, value: bytes) -> tuple[Key, Facts]:
 
 
 def compare_view(verdict: PartitionVerdict, shown: Shown) -> Iterator[Finding]:
-    """Report each endpoint that the view shows otherwise than the logs, as of its journal offset."""
+    """Report each endpoint whose state in the view differs from the logs at the journal offset of the view."""
     for key in {**shown.endpoints, **verdict.then}:
         ours, theirs = verdict.then.get(key), shown.endpoints.get(key)
         if ours != theirs:

@@ -13,6 +13,7 @@ a decision on a view.
     objects        the views of the catalog
     membership     whether a silent owner is still a member of its queue's consumer group
     reading_state  whether a partition has a reader, and how much data waits to be ingested
+    lag            the backlog of each partition
     why            `konverse why`: the state of one conversation, and what holds it up
 
 Laws:

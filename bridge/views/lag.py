@@ -1,4 +1,4 @@
-"""How much waits in each partition of a queue, since when, and what is suspended; folded from the logs."""
+"""The backlog of each partition: waiting messages, their age, and suspended conversations; folded from the logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .reading_state import ReadingState, describe_unknown, reading_of
 
 
 class PartitionLag(NamedTuple):
-    """What waits in one partition. Messages that a handler has, and has not committed, wait too."""
+    """The backlog of one partition. Messages that a handler has received but not committed count as waiting."""
 
     queue: str
     partition: int
@@ -33,7 +33,7 @@ class PartitionLag(NamedTuple):
     offsets: int | None = None
     """Offsets at the end of the data log that no owner has ingested. Some may hold no message."""
     oldest_s: float | None = None
-    """Seconds since the oldest of them was written, by the topic's timestamps; None when nothing waits."""
+    """Seconds since the oldest waiting message or record was written, by topic timestamps; None when nothing waits."""
     suspended: int | None = None
     """Conversations that wait for an operator, as `konverse suspended` lists them."""
     suspended_messages: int | None = None

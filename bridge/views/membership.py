@@ -21,7 +21,7 @@ from konverse.schemas.identifiers import consumer_group, journal_topic
 from konverse.schemas.wire.journal import Claim, Commit, Part, decode
 
 RECORDS: Final = 16
-"""Number of journal records searched for the last one of an owner: those of strangers may be behind it."""
+"""Number of journal records searched for the last one of an owner: foreign records may follow it."""
 
 
 class Membership(NamedTuple):

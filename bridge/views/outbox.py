@@ -17,7 +17,7 @@ from .partitions import Folded
 def outputs(folded: Folded, unled: str, topics: Collection[str]) -> Iterator[Outgoing]:
     """Unacknowledged outputs of applications in a partition whose destination or home is one of `topics`.
 
-    `unled` says why the partition sends none, as `StateReader.unled` does; empty if it does.
+    `unled` is the text of `StateReader.unled`: why the partition sends no outputs; empty if it sends them.
     """
     state, _, committed, _ = folded.ahead
     begun = _begun(state)

@@ -76,7 +76,7 @@ class StateReader:
         """The partition as an owner that starts now would find it.
 
         For a queue of another database `own` is False: the catalog by which its messages are judged is not known here,
-        so none is taken for rejected. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs
+        so none counts as rejected. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs
         contradict themselves.
         """
         with Follower(self._kafka, queue, partition) as following:
@@ -214,7 +214,7 @@ def rows_of(state: Partition, journal_offset: int) -> list[ViewRow]:
 
 
 class _Present(NamedTuple):
-    """What tells a living owner from a dead one."""
+    """The facts that tell a living owner from a dead one."""
 
     ms: int
     """Kafka's time."""

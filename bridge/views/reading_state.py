@@ -44,7 +44,7 @@ class ReadingState(NamedTuple):
     """Which records an open transaction of a foreign producer holds up, and how to fix it; empty if there is none."""
 
     overdue: int = 0
-    """Those among them that are older than LAG_MS: a live owner that is not busy would have ingested them."""
+    """Offsets of `waiting` that are older than LAG_MS: a live owner that is not busy would have ingested them."""
     forged: int = 0
     """Contested records: same writer and counter as an earlier record, but other content."""
     forged_at: int | None = None

@@ -1,4 +1,4 @@
-"""Carries out what `PoolState` decides about the conversations of a pool: recycles, ends, replaces and forgets them.
+"""Carries out the decisions of `PoolState` about a pool's conversations: recycles, ends, replaces and forgets them.
 
 The keeper has the pool's slots with their lock, and two collaborators: `PoolRoutes` begins conversations, and
 `PoolResends` resends messages that came back. Application threads, the pool's background thread and the reader of

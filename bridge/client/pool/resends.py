@@ -96,7 +96,7 @@ class PoolResends:
         slot = self._slots.find(place)
         if slot is None or place.astray is not None:
             return
-        dialog = slot.dialog or slot.last or self._routes.open(slot)  # any of the group: home trusts the session
+        dialog = slot.dialog or slot.last or self._routes.open(slot)  # any of the group: home checks the session alone
         for one in bounced:
             self._context.mailboxes.confirm(self._context.sender, dialog.staged, one.id)
 

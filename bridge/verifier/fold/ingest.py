@@ -314,7 +314,7 @@ def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
 
 
 def _close(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """An heir tells how many records of the writer before it Kafka had acknowledged."""
+    """CLOSE_WRITER: an heir reports how many records of its predecessor Kafka had acknowledged."""
     writer, told = envelope.conversation, envelope.sequence
     trusted = is_known(state, writer) or (untrusted(state, writer) is None and not came_early(state, writer))
     lacks = 0 < told - len(state.accepted.get(writer, ())) <= WRITER_HOLE_RECORDS_MAX

@@ -45,7 +45,7 @@ def miss(state: SecondState, lost: Lost) -> None:
     body = lost_body(*lost)
     for index in sorted(state.table):
         side = state.table.get(index)
-        if side is not None and side.key not in state.moves.stubs:  # one that came back hears of it behind its records
+        if side is not None and side.key not in state.moves.stubs:  # a stub forwards the Error, behind its records
             _fail(state, side, lost, body)
     for key in [*state.moves.stubs]:
         _fail_elsewhere(state, key[1], Role(1 - key[0]), lost, body)

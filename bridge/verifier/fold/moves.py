@@ -143,7 +143,7 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def _meet(state: SecondState, side: Side, moved: Moved, record: LogRecord) -> None:
-    """A side arrives where its id was begun anew: both fail. Only an id of the caller's choice is begun twice."""
+    """A side arrives where its id was begun anew: both fail. Only an id that the caller chose can be begun twice."""
     key, body = side.key, state.brief(BEGUN_TWICE_BODY)
     if not state.is_named(side):
         state.problem(f"I9: {key[1].hex()} moves to a partition where it already lives")

@@ -68,7 +68,7 @@ TALLIED: Final = (
 NOT_YET: Final = sys.maxsize
 """Order of an output that may not leave yet."""
 Track = tuple[bytes, bool, bytes]
-"""Id of a query, whether its rows are BEGINs for homes or messages for targets, and who decides about them."""
+"""Query id, whether its rows are BEGINs for homes or messages for targets, and the writer that decides about them."""
 
 
 class AcceptedRecord(NamedTuple):

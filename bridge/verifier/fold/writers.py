@@ -64,7 +64,7 @@ def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReaso
 
 
 def came_early(state: SecondState, writer: bytes) -> bool:
-    """Whether an unknown writer was refused when time had not reached its id. It does not send those records again."""
+    """Whether an unknown writer was refused because its id was ahead of time. It does not resend those records."""
     return state.told.get(writer, 0) < 0
 
 
