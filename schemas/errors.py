@@ -257,7 +257,8 @@ class BodyTooLarge(BadInput):
 
 
 class TransactionTooLarge(BadInput):
-    """The messages of a transaction do not fit into one commit, or it has too many savepoints."""
+    """A transaction does not fit into one commit, or it has too many savepoints or conversation groups. Or a batch of
+    Spark does not fit into one record."""
 
 
 class PoolInUse(BadInput):
@@ -386,7 +387,8 @@ class OutcomeExpired(KonverseError):
 
 
 class SessionTakenOver(KonverseError):
-    """Another process closed this session, to ask for its outcome or to adopt its dialogs: connect again to go on."""
+    """Another process closed this session, to ask for its outcome or to adopt its dialogs, or Kafka has lost records
+    that it had acknowledged to the session: connect again to go on."""
 
 
 class TransactionLost(KonverseError):

@@ -17,6 +17,11 @@ The laws, which make this safe without a lock service:
 - Only one handler has a group at a time. The group stays locked until the COMMIT with the handler's work is applied.
 - The owner's clock decides when to write. It never decides which records count or which timers are due.
 
+When an owner dies, the consumer group or `bridge.reader.orphans` gives its partition to another process. That process
+restores the last snapshot, folds the journal behind it, and appends a CLAIM. Groups that the dead owner may have handed
+out are suspects: they are handed out again a few at a time, each after a TRY in the journal, until the group that kills
+its process is found (`poison`). Outputs that the journal does not record as arrived are sent again.
+
 The machine does no I/O: `step(event, now_ms)` returns effects. Its drivers are `bridge.owner.driver`, with threads and
 confluent-kafka, and `tests.kit.simulator`. Handing out, committing and sending overlap; only the journal is sequential,
 so a slow handler delays no other group.

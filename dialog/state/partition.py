@@ -120,10 +120,8 @@ class Partition:
         self.gated: list[Stream] = []
         """Streams with outputs that wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
-        """Conversation -> opener whose FIRST, should it come, makes no target (protocol.md section 3, END).
-
-        The conversation's own id in place of the opener: the FIRST of its home (M289).
-        """
+        """Conversation -> opener whose FIRST makes no target (protocol.md section 3, END); the conversation's own id:
+        the FIRST of its home (M289)."""
         self.cleaned: dict[bytes, Cleaned] = {}
         """Targets that were ended WITH CLEANUP, by conversation, until their initiator is notified or ends."""
         self.named = NamedSides()
