@@ -311,7 +311,7 @@ class Broker(RouterRegistry):
         """The view of a queue in Redis. Raises QueueNotFound, or InvalidSettings when no Redis was configured."""
         self._check_open()
         if not self.settings.redis:
-            raise InvalidSettings("no Redis was named: connect with redis='redis://host:port' (or KONVERSE_REDIS)")
+            raise InvalidSettings("no Redis is configured: connect with redis='redis://host:port' (or KONVERSE_REDIS)")
         found = self.catalog.get(Queue, queue)
         with self._lock:
             if self._view_client is None:

@@ -148,7 +148,7 @@ def until_none(poll: Callable[[], PendingT], deadline: float, late: Callable[[Pe
 def late_sweep(count: int, *, unowned: bool) -> OutcomeUnknown:
     """The error for `count` sides on which an action was not carried out in time. `unowned`: no reader runs."""
     return OutcomeUnknown(
-        f"the outcome for {counted(count, 'side')} of conversations is unknown: the journal shows no "
+        f"the outcome for {counted(count, 'conversation side')} is unknown: the journal has shown no "
         f"change in time, and {_why(unowned=unowned)}. "
         f"{STILL_COUNTS}. Repeat the command for the sides that got no instruction yet"
     )

@@ -257,7 +257,8 @@ class Instructions:
             self.write(*said)
         except KonverseError as error:  # the result is in the journal all the same
             log.warning(
-                "cannot mark as done: %s. Readers that start within ten minutes may carry it out again: %s",
+                "cannot mark these instructions as done: %s. Readers that start within ten minutes may carry them out "
+                "again: %s",
                 listed(f"{one.description} of conversation {UUID(bytes=one.conversation)}" for one in said),
                 error,
             )

@@ -144,7 +144,7 @@ def skip(
     """
     with opened(kafka, database=database) as broker:
         broker.operations.skip(conversation, queue=queue, timeout=timeout)
-    typer.echo(f"the first message of {conversation} is dropped, and the others are handed out")
+    typer.echo(f"the first message of {conversation} is dropped; the others are delivered")
 
 
 def end(

@@ -69,7 +69,9 @@ def verify(
     because an open transaction of another producer holds up a log.
     """
     if all_databases and queues:
-        raise typer.BadParameter("all queues of all databases are verified: name none", param_hint="--all-databases")
+        raise typer.BadParameter(
+            "verifies all queues of all databases: leave out the names", param_hint="--all-databases"
+        )
     since_ms = None if since is None else _milliseconds(since)
     with opened(kafka, redis=redis_url, database=database) as broker:
         names = _chosen(broker.catalog, queues or [], all_databases=all_databases)
@@ -193,7 +195,7 @@ def _print(
         console.print(f"REFUTED: {counted(len(findings), 'finding')}", style="bold red")
     elif stalled:
         console.print(
-            "NOT WHOLE: verified up to the open transactions; records after them were not judged", style="yellow"
+            "INCOMPLETE: verified up to the open transactions; records after them were not judged", style="yellow"
         )
     elif waiting:
         console.print(

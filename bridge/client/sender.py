@@ -541,19 +541,21 @@ def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, f
     if dialog is not None and dialog.unsettled:
         return QueueFull(
             f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
-            "(`konverse transmit`)? This was not sent, try again later"
+            "(`konverse transmit`)? The call had no effect; try again later"
         )
     assert lane is not None
     topic = lane.address.topic
     waiting = counted(len(lane.origins), f"record to {topic} has waited", f"records to {topic} have waited")
-    return QueueFull(f"{waiting} {timeout_s} s for Kafka (last failure: {failure}); this was not sent, try again later")
+    return QueueFull(
+        f"{waiting} {timeout_s} s for Kafka (last failure: {failure}); the call had no effect; try again later"
+    )
 
 
 def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
     """The error when Kafka does not acknowledge records in time."""
     return OutcomeUnknown(
         f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {failure}). "
-        "Unacknowledged records are kept and sent again; wait once more for the outcome",
+        "Unacknowledged records are kept and sent again; call `flush` again to learn the outcome",
         token,
     )
 
@@ -562,7 +564,7 @@ def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnkn
     """The error when Kafka has every record, but does not say whether the topics are still those of the queues."""
     return OutcomeUnknown(
         f"Kafka has acknowledged every record, but has not confirmed within {timeout_s} s that the topics are still "
-        f"those of the queues (last failure: {failure}). Flush once more for the outcome",
+        f"those of the queues (last failure: {failure}). Call `flush` again to learn the outcome",
         token,
     )
 
@@ -572,7 +574,7 @@ def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"messages of transactions have not arrived within {timeout_s} s; is the transmission queue served (`konverse "
         "transmit`)? Transactions stored in Kafka take effect, and messages that others send meanwhile on the same "
-        "dialogs may arrive first; wait once more for the outcome",
+        "dialogs may arrive first; call `flush` again to learn the outcome",
         token,
     )
 
@@ -584,7 +586,7 @@ def given_up(messages: int, vain: list[Lane], why: object, token: bytes) -> Outc
     """
     topics = ", ".join(sorted({lane.address.topic for lane in vain}))
     if vain:
-        why = f"as the queues of {topics} were dropped, or their topics deleted"
+        why = f"the queues of {topics} were dropped, or their topics deleted"
     return OutcomeUnknown(
         f"the broker was closed before Kafka had acknowledged all of its records; messages among them: {messages} "
         f"({why}). They are given up: some of them may have arrived, and none is sent again",

@@ -46,7 +46,7 @@ from .session_ids import SessionRenewal
 
 log: Final = logging.getLogger("konverse.sender")
 IN_A_SIGNAL_HANDLER: Final = (
-    "this thread is inside a call of the broker already: a signal handler, it seems, has interrupted it. Flush and "
+    "this thread is inside a call of the broker already: probably a signal handler has interrupted it. Flush and "
     "close after that call: let the handler raise an exception that ends it, or set a flag that the program checks"
 )
 LINGER_MS: Final = 5

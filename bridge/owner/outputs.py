@@ -99,7 +99,9 @@ class Outputs:
             if self._refusal is not None:
                 self.replace_producer(self._refusal)
             elif self._is_deserted():
-                log.warning("the producer of outputs has lost all brokers; they are sent again by another one")
+                log.warning(
+                    "the producer of outputs has lost all brokers; a new producer sends the unacknowledged outputs again"
+                )
                 self.replace_producer()
             if self._handed and len(self._producer) == 0:
                 self._question = self._destinations.ask(address for _, address in self._handed)

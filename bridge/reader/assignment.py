@@ -426,8 +426,8 @@ class Assignment:
         name = self._driver.queue.name
         log.log(
             logging.INFO if self._options.substitute else logging.WARNING,
-            "partition %d of queue %r has had no live owner for %.0f s (silence_timeout_s); this reader claims it "
-            "and keeps it until the reader to which consumer group %s has assigned it claims it",
+            "partition %d of queue %r has had no live owner for %.0f s (silence_timeout_s); this reader claims it. It "
+            "gives the partition up when the reader assigned by consumer group %s claims it",
             number,
             name,
             self._orphans.timeout_s,

@@ -182,7 +182,7 @@ def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
     living = [one for one in sides if one.committed is not State.DISCONNECTED_OUTBOUND]
     match action:
         case Action.RESUME:
-            found, why = parked, "is not suspended; its messages are handed out anyway"
+            found, why = parked, "is not suspended; its messages are being delivered"
         case Action.SUSPEND:
             found, why = [one for one in living if not one.suspended], "is suspended already, or has ended here"
         case Action.SKIP:

@@ -76,7 +76,7 @@ PAUSE_S: Final = 0.002
 GATHER_S: Final = 0.05
 """How long a batch waits for further messages: Kafka answers sooner."""
 _IN_A_SIGNAL_HANDLER: Final = (
-    "this thread is inside the reader already: a signal handler, it seems, has interrupted it. Call reader.stop() "
+    "this thread is inside the reader already: probably a signal handler has interrupted it. Call reader.stop() "
     "there; the iteration or `run` then ends, and the `with` block closes the reader"
 )
 
@@ -354,8 +354,8 @@ class Reader:
             raise NoPartition(
                 f"queue {self.queue.name!r} has {counted(self.queue.partitions, 'partition')}, and other processes "
                 "read every one: nothing can be received here. Create the queue with as many partitions as processes "
-                "read it, or read it with fewer; a dialog that is begun here before the reader has a partition lives "
-                "in another process"
+                "read it, or read it with fewer processes. Dialogs begun here before the reader has a partition have "
+                "their home in another process"
             )
 
     def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:

@@ -53,7 +53,7 @@ def warn_of_a_long_session(seconds: float | None, protocol: str) -> None:
     )
     log.warning(
         "the partitions of a killed worker wait %g s for another worker (%s, set here or by Kafka's default); "
-        "with %s=2000 and heartbeats of 200 ms in %s they wait 3 s",
+        "to shorten this to 3 s, set %s=2000 and a heartbeat interval of 200 ms in %s",
         seconds,
         name,
         name,

@@ -137,7 +137,7 @@ def read_figures(broker: Host, service: str) -> Figures:
     """
     if not broker.settings.redis:
         raise InvalidSettings(
-            "no Redis was named, and routers write their figures to Redis: connect routers and this command with "
+            "no Redis is configured, and routers write their figures to Redis: connect routers and this command with "
             "--redis (KONVERSE_REDIS); in the process of a router, read `routed` and `last_errors`"
         )
     broker.catalog.get(Service, service)

@@ -40,7 +40,7 @@ from .view_result import Source
 LAST_RECORDS: Final = 16
 """Number of journal records searched for the last COMMIT. It is further back only when owners change constantly."""
 
-NO_REDIS: Final = "no Redis was named"
+NO_REDIS: Final = "no Redis is configured"
 MISSING: Final = "Redis does not have all of it"
 BEHIND: Final = "Redis is behind the logs"
 

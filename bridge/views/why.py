@@ -174,8 +174,8 @@ def _of_the_queue(queue: Queue) -> Iterator[str]:
 
 def _of_the_partition(reading: ReadingState) -> Iterator[str]:
     if reading.waiting:
-        offsets = f"{counted(reading.waiting, 'offset')} of the log"
-        yield f"Not in the journal of its partition yet, possibly with records of this conversation: {offsets}."
+        offsets = counted(reading.waiting, "offset")
+        yield f"No owner has ingested {offsets} of its partition; they may hold records of this conversation."
     if reading.released:
         yield "Its partition has no owner: no reader of the queue runs."
     dead = describe_dead(reading)

@@ -217,13 +217,13 @@ class Supervisor:
                 busy = [child for child in alive if child.in_a_handler]
                 if busy:
                     log.error(
-                        "running handlers are killed, those of %s; their uncommitted messages are received again",
+                        "killed running handlers of %s; their uncommitted messages are received again",
                         listed(dict.fromkeys(child.title for child in busy)),
                     )
                     return CUT_OFF
                 log.error(
-                    "the readers of %s are killed before they have given their partitions back, as if Kafka did not "
-                    "answer; no handler ran",
+                    "killed the readers of %s before they gave their partitions back; Kafka may not answer. No handler "
+                    "was running",
                     listed(dict.fromkeys(child.title for child in alive)),
                 )
                 return FAILED

@@ -273,7 +273,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         None,
         "no column 'stat'; did you mean 'state'?",
     ),
-    "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis was named"),
+    "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis is configured"),
 }
 
 

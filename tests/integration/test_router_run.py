@@ -123,7 +123,7 @@ def test_watching_without_redis_reports_that_none_was_named(servers: Servers, da
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
     answered = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["router", "watch", ORDER_SERVICE, *common])
     assert answered.exit_code == 2
-    assert "no Redis was named" in answered.stderr
+    assert "no Redis is configured" in answered.stderr
 
 
 def test_watching_an_unknown_service_reports_that_it_does_not_exist(servers: Servers, database: str) -> None:

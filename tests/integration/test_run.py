@@ -137,7 +137,7 @@ def test_at_a_second_signal_a_handler_is_cut_off_and_nothing_of_it_counts(
             worker.wait_for("stopping")
             worker.process.send_signal(signal.SIGINT)
             assert worker.wait() == 8, worker.text
-            assert worker.said("running handlers are killed")
+            assert worker.said("killed running handlers of")
         (message,) = drain(broker, "Orders", partitions=(0,))
         assert message.body == HOLD
 

@@ -190,7 +190,7 @@ def test_people_read_tables_and_scripts_read_lines(servers: Servers, database: s
         assert all(tuple(json.loads(line)) == columns for line in out.splitlines())
         folded = {"conversation_endpoints", "conversation_groups", "contents", "transmission_queue"}
         assert ("folded from the logs" in err) == (name in folded)
-    assert "no Redis was named" in run("view", "conversation_endpoints", *common)[1]
+    assert "no Redis is configured" in run("view", "conversation_endpoints", *common)[1]
     code, out, _ = run("view", "contents", "--queue", "Orders", *common, "--json")
     assert {json.loads(line)["message_body"] for line in out.splitlines()} == {
         f"0x{body.hex().upper()}" for bodies in sent.values() for body in bodies
@@ -237,7 +237,7 @@ def test_the_programs_of_the_readme_and_of_the_page_work(
     ("arguments", "said"),
     [
         (("contents",), "contents needs a queue: add --queue"),
-        (("services", "--queue", "Orders"), "services has no queue of its own"),
+        (("services", "--queue", "Orders"), "services is not of one queue"),
         (("services", "--columns", "color"), "services has no column color; it has name, service_id"),
         (("services", "--where", "color=1"), "services has no column color"),
         (("services", "--where", "name"), "is not of the form COLUMN=VALUE"),

@@ -58,7 +58,7 @@ def test_why_gives_for_each_side_the_reason_for_its_wait(servers: Servers, datab
         handle(broker, "Orders", lambda transaction: transaction.end(transaction.dialog))
         told = why(broker, dialog.id)
         assert "waits for the other side to end" in told["target"]
-        assert "Not in the journal of its partition yet" in told["initiator"]
+        assert "No owner has ingested" in told["initiator"]
 
 
 def test_a_suspended_conversation_says_so(servers: Servers, database: str) -> None:

@@ -93,10 +93,10 @@ class PoolKeeper:
                 what = type(effect).__name__
                 if not self.context.sender.session.over and (times := self._trouble.due((what, type(error)))):
                     log.warning(
-                        "effect %s on %s of %s has failed %s and will be retried: %s",
-                        what,
-                        _object_of(effect),
+                        "%s: could not %s %s, %s so far; retrying: %s",
                         self.options.title,
+                        _ATTEMPTED[type(effect)],
+                        _object_of(effect),
                         counted(times, "time"),
                         error,
                     )
@@ -210,6 +210,20 @@ class PoolKeeper:
         if self.slots.dialogs.pop(conversation, None) is not None:
             self.context.sender.ended_by_peer(conversation)
         self.slots.vacate(effect.pooled.place)
+
+
+_ATTEMPTED: Final = {
+    Recycle: "recycle",
+    AskVerdict: "learn which messages were received on",
+    Resend: "send again messages of",
+    GiveUp: "give up messages of",
+    Drop: "drop a returned message of",
+    MakeRoom: "vacate the slot of",
+    Stray: "log a wrong redirection of",
+    EndSide: "end",
+    Forget: "forget",
+}
+"""What an effect attempts, as a verb for its object."""
 
 
 def _object_of(effect: Effect) -> str:

@@ -24,7 +24,7 @@ def test_partitions_whose_last_commit_is_unknown_are_named_and_whether_something
     unknown = Stopped("the outcome of an append is unknown")
     log_unreleased(QUEUE, [(2, OWNER, unknown), (0, OWNER, unknown)])
     (said,) = caplog.messages
-    assert "queue 'Orders' was closed before Kafka confirmed the last commit of partitions 0, 2" in said
+    assert "the reader of queue 'Orders' was closed before Kafka confirmed the last commit of partitions 0, 2" in said
     assert "are committed, or the next reader receives their messages again" in said
 
 

@@ -47,8 +47,11 @@ def test_in_the_classic_protocol_the_member_says_it() -> None:
 @pytest.mark.parametrize(
     ("protocol", "setting"),
     [
-        ("consumer", "group.consumer.session.timeout.ms=2000 and heartbeats of 200 ms in the brokers"),
-        ("classic", "session.timeout.ms=2000 and heartbeats of 200 ms in the setting `client` of each worker"),
+        ("consumer", "group.consumer.session.timeout.ms=2000 and a heartbeat interval of 200 ms in the brokers"),
+        (
+            "classic",
+            "session.timeout.ms=2000 and a heartbeat interval of 200 ms in the setting `client` of each worker",
+        ),
     ],
 )
 def test_a_long_session_is_named_with_its_setting_at_the_start(

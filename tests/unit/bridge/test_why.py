@@ -26,9 +26,9 @@ def test_the_text_about_a_partition_without_a_live_owner_says_so() -> None:
     (dead,) = told(head, 0)
     assert "has written nothing for 3,600 s, and is dead" in dead
     (behind, _) = told(head, 1_234)
-    assert "1,234 offsets of the log" in behind
+    assert "ingested 1,234 offsets of its partition" in behind
     (behind, _) = told(head, 1)
-    assert "1 offset of the log" in behind
+    assert "ingested 1 offset of its partition" in behind
 
 
 def test_the_text_about_a_silent_owner_says_what_its_consumer_group_tells() -> None:
