@@ -1,8 +1,8 @@
 """The local stack: Kafka and Redis as plain processes on this machine; and the files for Docker Compose.
 
-The stack is for developers, tests and demos: it starts in a second, and keeps its data on request. Production runs
-against any Kafka, so nothing in the library imports this package. The command `konverse stack` and tests drive it, by
-`LocalStack`, which is loaded on first use.
+The stack is for developers, tests and demos: it starts in about two seconds, and keeps its data on request. Production
+runs against any Kafka, so nothing in the library imports this package. The command `konverse stack` and tests drive it,
+by `LocalStack`, which is loaded on first use.
 
 Laws:
 
@@ -20,7 +20,7 @@ Packages, each of which may import those below it:
     stack/    a stack as an object: its plan, its start, its state
     servers/  how each server is configured, started and ended
     java/     a Java runtime and the jars of Kafka, found or downloaded
-    host/     ports, processes, folders and locks of this machine, and what can go wrong with them
+    host/     ports, processes, folders and locks of this machine, and the faults of these
 
 `compose.yaml` and the Dockerfile describe the same servers in containers. `tests/compose` builds and tries them.
 """

@@ -126,7 +126,7 @@ def down(
     directory: Directory = None,
     keep_data: Annotated[bool, typer.Option("--keep-data", help="For the next `up` with the same options.")] = False,
 ) -> None:
-    """End the servers and remove their files. Nothing to end is no error."""
+    """End the servers and remove their files. It is not an error if there is no such stack."""
     settings = StackSettings(name=name, directory=directory)
     ended = LocalStack.down(settings, keep_data=keep_data)
     if ended and keep_data:

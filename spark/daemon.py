@@ -32,5 +32,5 @@ def forget_archives() -> None:
 
 if __name__ == "__main__":
     forget_archives()
-    gc.freeze()  # keeps the memory of what is imported shared with the workers
+    gc.freeze()  # keeps the memory of imported modules shared with the workers
     manager()

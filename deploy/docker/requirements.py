@@ -1,8 +1,8 @@
 """Writes two lists for pip, installed before the wheel, so that each gets an image layer of its own.
 
     extra.txt  the requirements of one extra (Spark, pandas, …) in their pinned versions, to be installed without their
-               dependencies: the large packages, of which the list seldom changes
-    all.txt    all requirements, to be installed with `constraints.txt`, any line of which may change on any day
+               dependencies: the large packages, whose list seldom changes
+    all.txt    all requirements, to be installed with the versions of `constraints.txt`, which change often
 
 Usage: python requirements.py pyproject.toml constraints.txt spark folder
 """

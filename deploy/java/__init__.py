@@ -1,7 +1,7 @@
 """A Java runtime for the servers, and the jars of Kafka and of Spark's Kafka source.
 
-`servers.launcher` asks for both before it starts anything; so do tests that run Spark. Whatever the machine has is
-used first: JAVA_HOME or PATH, and jars in the cache. Missing jars are downloaded with the user's Maven, and so through
+`servers.launcher` asks for both before it starts anything; so do tests that run Spark. The machine's own Java
+(JAVA_HOME or PATH) and jars in the cache come first. Missing jars are downloaded with the user's Maven, and so through
 the user's mirrors and proxies and with the user's passwords.
 
 Laws:

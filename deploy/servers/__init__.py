@@ -6,11 +6,11 @@ command can find and end it.
 
 Laws:
 
-    - What a server needs (Java, jars, a Redis program) is looked for before anything is started.
+    - The programs of a server (Java, jars, a Redis) are located before any process starts.
     - A server that dies while it starts is reported with its cause: a full disk, a taken port, or the last lines of
       its log. Only lines that this start has written count.
     - A server outlives the command that started it. `stack down`, or the end of a stack in a `with` block, ends it.
-    - A class archive is only an acceleration: whatever is wrong with it, the broker starts without it.
+    - A class archive only speeds up a start: if it is missing or does not fit, the broker starts without it.
 
 Modules:
 

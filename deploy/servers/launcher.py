@@ -30,7 +30,7 @@ _PORT_TAKEN_TEXTS: Final = ("Address already in use", "BindException", "Could no
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs that run the servers; each is looked for when it is first needed."""
+    """The programs that run the servers; each is located when it is first needed."""
 
     reporter: Reporter
     cache: Path | None = None

@@ -9,9 +9,9 @@ another one that it was given as its owner. A lasting stack keeps running when t
 
 Laws:
 
-    - A start that fails ends what it has started and removes what it has made, and nothing that was there before.
+    - A start that fails ends the processes that it has started and removes the files that it has made, but no others.
     - Dead servers are started again on their own ports and data.
-    - `down` deletes what the servers hold, unless `--keep-data` is given; then the ports are kept as well.
+    - `down` deletes the servers' data, unless `--keep-data` is given; then the ports are kept as well.
     - A server that dies while it starts is reported with the end of its log.
 
 Modules:

@@ -69,7 +69,7 @@ _SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+)
 
 
 class Mode(Enum):
-    """What a row of a read is."""
+    """The meaning of a row of a read."""
 
     MESSAGES = "messages"
     JOURNAL = "journal"
@@ -78,7 +78,7 @@ class Mode(Enum):
 
 
 CHOICES: Final = {"partitions": (Mode.MESSAGES, Mode.JOURNAL), "conversations": (Mode.MESSAGES,)}
-"""Options that choose what a batch reads, and the modes that have them."""
+"""Options that choose the partitions or conversations of a batch read, and the modes that have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What a read covers, and how to reach Kafka."""
+    """The range of a read, and how to reach Kafka."""
 
     bootstrap: str
     topic: str

@@ -11,8 +11,8 @@ latter two.
 Four laws hold:
 
 1. The verdicts are those of the owner, as far as writers' counters decide: a row that a frame shows as accepted is one
-   that the fold of `dialog.fold` accepts. A property test compares the two on random logs. Only an owner knows what the
-   states of endpoints add, such as a message that is bounced.
+   that the fold of `dialog.fold` accepts. A property test compares the two on random logs. Verdicts that depend on the
+   states of endpoints, such as a bounce, are known to the owner alone.
 2. A verdict depends on the records of the log alone, not on how they are cut into chunks, tasks and micro-batches. The
    log is judged from its start, in order, each record once. One thing depends on the read: a record that is not
    accepted may be `contested` in a read that has seen its counterpart, and `duplicate` in another.

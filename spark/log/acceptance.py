@@ -2,7 +2,7 @@
 
     counter == next   accepted, next += 1
     counter <  next   duplicate
-    counter >  next   gap; accepted, if the record tells that those before it are lost (M291)
+    counter >  next   gap; accepted, if the record shows that those before it are lost (M291)
 
 Two rules hold. The log is judged from its start, in order, each record once. The verdicts depend on the records alone,
 not on how they are cut into calls, so a task that runs again comes to the same verdicts.
@@ -71,7 +71,7 @@ class Acceptance:
     def judge(self, tagged_writers: NDArray[np.void], counters: Ints, vouching: NDArray[np.bool_]) -> NDArray[np.uint8]:
         """ACCEPTED, DUPLICATE or GAP for each record; the records follow those of the last call.
 
-        A record that is `vouching` (flag ACKED) tells that the records in the gap before it are lost (M291).
+        A record that is `vouching` (flag ACKED) shows that the records in the gap before it are lost (M291).
         """
         if not len(counters):
             return np.zeros(0, np.uint8)

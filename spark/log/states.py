@@ -1,4 +1,4 @@
-"""States of streams: what a stream knows of a partition at an offset, such as the next counter of each writer.
+"""States of streams: the knowledge of a partition up to an offset, such as the next counter of each writer.
 
 A state follows from the records before its offset alone. A task that finds a state need not read those records again.
 If the state is missing, torn or of another log, the task reads them, as long as the log has them, so a lost state costs

@@ -203,7 +203,7 @@ def apply(transaction: Transaction, part: AnsweredTransaction) -> Done:
                     raise BadInput(f"it is {error}; an error has a code of 1 or more, null means no error")
                 transaction.end(dialog, error=error, description=shortened(description or f"Error {error}."))
                 ended.add(dialog)
-            elif end and dialog not in ended:  # a row cannot know how many messages of its conversation there are
+            elif end and dialog not in ended:  # several rows of a conversation may end it
                 transaction.end(dialog)
                 ended.add(dialog)
     except tuple(_FAULTS) as fault:

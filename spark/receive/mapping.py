@@ -82,7 +82,7 @@ class MappingTask(Protocol[Counts]):
         ...
 
     def check(self) -> object:
-        """Called after `ask` has raised. Raises, which ends the job, if `ask` would fail whatever the transactions."""
+        """Called after `ask` has raised. Raises, which ends the job, if `ask` would fail for any transactions."""
         ...
 
 

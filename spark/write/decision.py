@@ -1,8 +1,8 @@
 """The driver's part of a write: put BATCH into the transmission queue and wait until its journal has the decision.
 
-The machine `konverse.dialog.batch.driver` says what to do; this module does the I/O. The owner of the partition of the
-transmission queue decides the batch. If no owner seems to be at work, this process owns a share of the queue itself,
-for as long as it waits.
+The state machine `konverse.dialog.batch.driver` chooses each step; this module does the I/O. The owner of the partition
+of the transmission queue decides the batch. If no owner seems to be at work, this process owns a share of the queue
+itself, for as long as it waits.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _LOOKED_MS: Final[dict[tuple[str, str], int]] = {}
 stream, and the interval of its trigger may be longer than LOOK_BACK_MS."""
 
 LOOK_WAIT_S: Final = 0.5
-"""How long a batch write waits for rows to come back: a target that is at work needs less."""
+"""How long a batch write waits for rows to come back: a running target needs less."""
 
 _OVER: Final = frozenset({BounceReason.ENDED, BounceReason.PEER_ENDED})
 """Reasons of a bounce that mean that the conversation has ended. For others, a new conversation would not help."""
