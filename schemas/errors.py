@@ -257,8 +257,7 @@ class BodyTooLarge(BadInput):
 
 
 class TransactionTooLarge(BadInput):
-    """A transaction does not fit into one commit, or it has too many savepoints or conversation groups. Or a batch of
-    Spark does not fit into one record."""
+    """A transaction has more messages, groups or savepoints than fit into one commit, or a batch of Spark more rows."""
 
 
 class PoolInUse(BadInput):
@@ -387,8 +386,10 @@ class OutcomeExpired(KonverseError):
 
 
 class SessionTakenOver(KonverseError):
-    """Another process closed this session, to ask for its outcome or to adopt its dialogs, or Kafka has lost records
-    that it had acknowledged to the session: connect again to go on."""
+    """Another process closed this session, to ask for its outcome or to adopt its dialogs: connect again to go on.
+
+    It is raised as well when Kafka has lost records that it had acknowledged to the session.
+    """
 
 
 class TransactionLost(KonverseError):

@@ -69,9 +69,7 @@ def verify(
     because an open transaction of another producer holds up a log.
     """
     if all_databases and queues:
-        raise typer.BadParameter(
-            "verifies all queues of all databases: leave out the names", param_hint="--all-databases"
-        )
+        raise typer.BadParameter("verifies every queue: leave out the names", param_hint="--all-databases")
     since_ms = None if since is None else _milliseconds(since)
     with opened(kafka, redis=redis_url, database=database) as broker:
         names = _chosen(broker.catalog, queues or [], all_databases=all_databases)

@@ -18,8 +18,8 @@ def log_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | H
     numbers = sorted({number for number, _, effect in stopped if isinstance(effect, Stopped) and not effect.fenced})
     if numbers:
         log.warning(
-            "the reader of queue %r was closed before Kafka confirmed the last commit of partition%s %s: either the last "
-            "finished transactions are committed, or the next reader receives their messages again. That reader takes "
+            "the reader of queue %r was closed before Kafka confirmed the last commit of partition%s %s: either the "
+            "last finished transactions are committed, or the next reader receives their messages again. That reader takes "
             "over without waiting for this one",
             queue.name,
             "s" * (len(numbers) > 1),

@@ -100,7 +100,7 @@ class Outputs:
                 self.replace_producer(self._refusal)
             elif self._is_deserted():
                 log.warning(
-                    "the producer of outputs has lost all brokers; a new producer sends the unacknowledged outputs again"
+                    "the producer of outputs has lost all brokers; a new one sends the unacknowledged outputs again"
                 )
                 self.replace_producer()
             if self._handed and len(self._producer) == 0:
