@@ -19,8 +19,8 @@ def log_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | H
     if numbers:
         log.warning(
             "the reader of queue %r was closed before Kafka confirmed the last commit of partition%s %s: either the "
-            "last finished transactions are committed, or the next reader receives their messages again. That reader takes "
-            "over without waiting for this one",
+            "last finished transactions are committed, or the next reader receives their messages again. That reader "
+            "takes over without waiting for this one",
             queue.name,
             "s" * (len(numbers) > 1),
             ", ".join(map(str, numbers)),

@@ -78,7 +78,7 @@ class Message(NamedTuple):
 
     @property
     def validation(self) -> str:
-        """How its message type validates bodies now: E (empty), N (none), X (XML), J (JSON), A (Avro) (behaviour 10)."""
+        """How its message type validates bodies: E (empty), N (none), X (XML), J (JSON), A (Avro) (behaviour 10)."""
         return self.context.validation(self.type)
 
     @property
