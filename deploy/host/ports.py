@@ -37,7 +37,9 @@ def require_free(port: int, option: str) -> int:
     if not 0 < port < 65_536:
         raise InvalidSettings(f"{option} {port} is not a port. Give a number from 1 to 65535.")
     if not is_free(port):
-        raise PortTaken(f"Port {port} of {HOST} ({option}) is in use or not allowed. Give another, or none.")
+        raise PortTaken(
+            f"Port {port} of {HOST} ({option}) is in use, or this user may not open it. Give another, or none."
+        )
     return port
 
 

@@ -164,7 +164,9 @@ class KafkaProgram:
         tool = ("kafka.tools.StorageTool", "format", "-t", new_id(), "-c", str(home.config(node.name)))
         result = run_tool(list(self.argv(tool)), folder, launch.environ)
         if result.exit_code:
-            raise StackError(f"Kafka cannot format a data folder (exit code {result.exit_code}):\n{result.text}")
+            raise StackError(
+                f"Kafka's storage tool cannot format {folder} (exit code {result.exit_code}):\n{result.text}"
+            )
         return home.data(node.name) / _CHECKPOINT
 
 

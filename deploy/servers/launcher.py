@@ -120,7 +120,9 @@ class Launcher:
                 return
             if time.monotonic() > give_up_s:
                 lines = last_lines(starting.log, since_byte=starting.since_byte)
-                raise StackError(f"{name} runs but does not answer. Its last log lines:\n{lines}")
+                raise StackError(
+                    f"{name} runs but has not answered in time. Its last log lines ({starting.log}):\n{lines}"
+                )
             time.sleep(_POLL_S)
 
     @property

@@ -167,7 +167,9 @@ class LocalStack:
                 return
             process.send(signal.SIGKILL)
             if wait_for_end([process], _KILL_DEADLINE_S):
-                raise StackError(f"{server} (pid {process.pid}) does not end; it may hang in a device or be traced.")
+                raise StackError(
+                    f"{server} (pid {process.pid}) has not ended after SIGKILL: it waits for a disk or a debugger."
+                )
 
     def restart(self, server: str) -> None:
         """Start a server again on its ports and data, and wait until it answers. If it runs, end it cleanly first."""

@@ -88,8 +88,8 @@ class RangesReader(DataSourceReader):
         for one in bounds:
             if first[one] > end[one]:
                 raise InvalidSettings(
-                    f"partition {one} is to be read from offset {first[one]} up to {end[one]}: the start lies behind "
-                    "the end; give 'startingOffsets' or 'startingTimestamp' before 'endingOffsets' or 'endingTimestamp'"
+                    f"partition {one}: the start offset {first[one]} is after the end offset {end[one]}; "
+                    "give 'startingOffsets' or 'startingTimestamp' before 'endingOffsets' or 'endingTimestamp'"
                 )
         return [Range(one, bound.first, first[one], end[one], only, tag) for one, bound in bounds.items()]
 

@@ -68,7 +68,8 @@ class Registration:
             self._refused = True
             topic, error = failure
             log.warning(
-                "%s: the stream is not registered as a reader (%s); truncation may delete records before it reads them",
+                "%s: truncation may delete records that the stream has not read, because it could not be registered as "
+                "a reader (%s); it tries again",
                 self._topic,
                 words(error, Need.of_member(error, topic, self._group), self._client),
             )

@@ -254,7 +254,8 @@ class _Helper:
             return
         self._again_at = time.monotonic() + HELP_AGAIN_S
         log.info(
-            "the transmission queue seems to have no owner; this process owns it while it waits for a decision on %s",
+            "the transmission queue seems to have no owner; this process owns it while it waits for a decision on %s. "
+            "`konverse transmit` avoids this delay",
             self._title,
         )
         try:

@@ -44,8 +44,8 @@ _OVER: Final = frozenset({BounceReason.ENDED, BounceReason.PEER_ENDED})
 
 _ANEW: Final = "From the next write on, rows with these keys go to new conversations"
 _HELD: Final = (
-    "Rows with these keys are returned until that queue has been read and its sides have ended, too; write them again "
-    "after that"
+    "Further rows with their keys also come back until a reader of that queue has ended its sides of these "
+    "conversations; write them again after that"
 )
 
 
@@ -74,7 +74,13 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
             back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
     except KonverseError as error:
         level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
-        log.log(level, "cannot determine whether rows were returned to %s: %s", plan.homes[0].topic, error)
+        log.log(
+            level,
+            "cannot determine whether rows were returned to %s: %s. The write itself is done; read 'mode' = 'returned' "
+            "to be certain",
+            plan.homes[0].topic,
+            error,
+        )
         return 0
     _LOOKED_MS.pop(home, None)
     _LOOKED_MS[home] = looked_ms
@@ -82,8 +88,8 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
         del _LOOKED_MS[next(iter(_LOOKED_MS))]
     if back.rows:
         log.warning(
-            "%s: the targets have ended the conversations of these keys. Read the queue of service %r with "
-            "'mode' = 'returned' to get what was returned, and write it again. %s",
+            "%s, because the targets have ended their conversations. Read these rows from the queue of service %r with "
+            "'mode' = 'returned', and write them again. %s",
             counted(
                 back.rows,
                 "row of this write, or of one shortly before it, was returned",
@@ -106,7 +112,12 @@ def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> b
     except KonverseError as error:
         level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
         topic = plan.homes[0].topic
-        log.log(level, "the keys of rows returned to %s keep their ended conversations: %s", topic, error)
+        log.log(
+            level,
+            "rows returned to %s keep their ended conversations, so the next rows of their keys return too: %s",
+            topic,
+            error,
+        )
         return False
     return True
 

@@ -166,7 +166,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if cast("Written", messages[0]).report.task.query != self._query:
             log.warning(
                 "batch %d of query %r was written before in this stream; the rows of this run are not received. After "
-                "a restart that is as it should be; otherwise give each frame that a micro-batch writes a 'query' of "
+                "a restart this is normal; otherwise give each frame that a micro-batch writes a 'query' of "
                 "its own",
                 settings.batch,
                 settings.query,

@@ -71,4 +71,4 @@ class Successions:
             raise self._kafka.not_taken(self._topic, error) from None
         self._kafka.check_taken(self._topic, failures)
         if left or any(failures):
-            raise KafkaUnavailable(f"{self._topic} has not taken all records")
+            raise KafkaUnavailable(f"Kafka has not acknowledged all records to {self._topic}; check the broker")

@@ -144,7 +144,8 @@ def test_a_port_in_use_is_reported_and_no_process_or_file_is_left(
         port = server.getsockname()[1]
         code, _, err = stack.call("up", option, str(port))
     assert code == 3
-    assert err == f"konverse: Port {port} of 127.0.0.1 ({option}) is in use or not allowed. Give another, or none.\n"
+    what = f"Port {port} of 127.0.0.1 ({option}) is in use, or this user may not open it"
+    assert err == f"konverse: {what}. Give another, or none.\n"
     assert processes_naming(tmp_path) == []
     assert files_in(tmp_path) == []
 

@@ -410,7 +410,7 @@ def test_a_start_behind_the_end_is_refused(new_log: NewLog) -> None:
     log = new_log()
     for number in range(3):
         log.write(Scribe(f"writer {number}").message(ORDERS, CONVERSATION))
-    with pytest.raises(InvalidSettings, match="partition 0 is to be read from offset 2 up to 1: the start lies behind"):
+    with pytest.raises(InvalidSettings, match="partition 0: the start offset 2 is after the end offset 1"):
         ranges(reader(log, startingOffsets='{"0": 2}', endingOffsets='{"0": 1}'))
 
 
