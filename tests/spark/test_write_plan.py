@@ -70,7 +70,7 @@ def test_a_key_keeps_its_ended_conversation_if_the_end_cannot_be_recorded(
 
     monkeypatch.setattr(Successions, "end", fails)
     assert not returning._succeeded(settings, plan(first), frozenset({second}))
-    assert " keep their ended conversations: no answer" in caplog.text
+    assert " return too: no answer" in caplog.text
     assert returning._succeeded(settings, plan(first), frozenset({first})), "that was said before"
     monkeypatch.setattr(returning, "SUCCESSION_ENTRIES_MAX", 1)
     monkeypatch.setattr(Successions, "end", lambda *_: None)
