@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import InvalidSettings, TopicMismatch
+from konverse.schemas.errors import InvalidSettings, TopicMismatch, UnknownObject
 from konverse.spark.connection.settings import ConnectionSettings, Mode, tag_of
 from konverse.spark.log.states import ACCEPTANCES, States
 from konverse.spark.log.topic import Bounds, Topic
@@ -198,7 +198,12 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bounds(self) -> dict[int, Bounds]:
         topic = self._opened()
-        return topic.bounds(topic.partitions())
+        try:
+            known = topic.partitions()
+        except UnknownObject:
+            self._check_known()
+            raise
+        return topic.bounds(known)
 
     def _ends(self) -> dict[str, int]:
         if self._stop_at is not None:
@@ -230,6 +235,13 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._queue = check_queue(self._settings)
         self._checked = True
 
+    def _check_known(self) -> None:
+        """Raise TopicMismatch when a topic of the queue was deleted, or created again, since it was looked up."""
+        if self._queue is not None:
+            from konverse.spark.connection.clients import check_topics, topics_of  # noqa: PLC0415  # as above
+
+            check_topics(self._settings, topics_of(self._queue))
+
     def _check_topic(self, start: Position) -> None:
         settings, begun_with = self._settings, start.get("name", self._settings.topic)
         if settings.topic != begun_with:
@@ -240,6 +252,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"option {option}, but the checkpoint belongs to topic {begun_with!r}: a stream continues with the "
                 "topic of its checkpoint; give that topic again, or another checkpointLocation"
             )
+        self._check_known()
         if self._topic_id() != start["topic"]:
             raise TopicMismatch(
                 f"topic {settings.topic!r} at {settings.bootstrap} is not the one of the checkpoint: it was deleted "
