@@ -13,6 +13,8 @@ import konverse
 from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.kit.shop import RECEIPT
 
+QUIET_S = 15.0
+"""Longer than Kafka's group keeps the partitions of a worker that was killed."""
 STEPS = ("received", "noted", "changed", "committed there", "answered", "over")
 
 
@@ -30,7 +32,7 @@ def main() -> None:
     with (
         closing(sqlite3.connect(Path(folder, "accounts.db"))) as connection,
         konverse.connect(f"kafka://{kafka}", database=database) as broker,
-        broker.reader("Orders", timeout=5) as reader,
+        broker.reader("Orders", timeout=QUIET_S) as reader,
     ):
         inbox.create(connection)
         connection.execute("CREATE TABLE IF NOT EXISTS booked (total INTEGER NOT NULL)")

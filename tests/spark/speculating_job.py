@@ -2,8 +2,8 @@
 
 python -m tests.spark.speculating_job MASTER BOOTSTRAP DATABASE FOLDER
 
-In each part the first task with rows waits until Spark runs it a second time elsewhere; then both go on. The job prints
-as JSON the parts that ran a task twice, and the counts.
+In each part the first task with rows waits until Spark runs it a second time elsewhere; then both executions continue.
+The job prints as JSON the parts that ran a task twice, and the counts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from konverse.deploy.java.java import find_java, spark_java_home
@@ -86,11 +87,16 @@ def main() -> None:
 
 
 def waiting(twice: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Passes rows on. The first execution with rows waits for the file."""
+    """Passes rows on. The first task with rows waits for the file, in every execution.
+
+    The second execution waits too: if it ended at once, `watched` could miss it, and Spark would end the first one.
+    """
 
     def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
         for batch in batches:
-            if is_first(twice.with_suffix(".first")):
+            if is_chosen(twice.with_suffix(".task"), context.partitionId()):
                 deadline = time.monotonic() + WAIT_S
                 while not twice.exists() and time.monotonic() < deadline:
                     time.sleep(0.05)
@@ -99,12 +105,13 @@ def waiting(twice: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
     return wait
 
 
-def is_first(file: Path) -> bool:
-    """Whether this is the first call for the file."""
+def is_chosen(file: Path, task: int) -> bool:
+    """Whether the task is the first one that asked."""
     try:
-        file.touch(exist_ok=False)
+        with file.open("x", encoding="ascii") as chosen:
+            chosen.write(str(task))
     except FileExistsError:
-        return False
+        return file.read_text("ascii") == str(task)
     return True
 
 
