@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +27,8 @@ SEEDS: Final = 50_000
 PART: Final = 2_500
 """Seeds of one part. An interrupted check continues with the parts that the same code has not run yet."""
 EXAMPLES: Final = 20_000
+_VERDICT: Final = re.compile(r"^(Verdict|Verified|Held)\b|\b\d+ passed\b")
+"""Begins or is a line in which a demo, the chaos campaign or pytest gives its result."""
 WORDS_MIN: Final = 3
 """A printed line with so many words is a sentence, and no row of a table or picture."""
 
@@ -65,15 +68,19 @@ def _program(*arguments: str) -> Callable[[str], Result]:
                 stderr=subprocess.STDOUT,
                 check=False,
             ).returncode
-        printed = log.read_text("utf-8", "replace").splitlines()
-        lines = [line.strip(" =") for line in printed if any(map(str.isalnum, line))]
-        sentences = [line for line in lines if sum(map(str.isalpha, line.split())) >= WORDS_MIN]
-        last = [*lines[-1:], *sentences[-1:]]
-        return Result(
-            code == 0, (last[-1] if last else "it printed nothing") + ("" if code == 0 else f" (exit {code})")
-        )
+        words = result_in(log.read_text("utf-8", "replace").splitlines())
+        return Result(code == 0, words + ("" if code == 0 else f" (exit {code})"))
 
     return run
+
+
+def result_in(printed: Iterable[str]) -> str:
+    """The result in what a program has printed: its last verdict, or else its last sentence, or else its last line."""
+    lines = [line.strip(" =") for line in printed if any(map(str.isalnum, line))]
+    verdicts = [line for line in lines if _VERDICT.search(line)]
+    sentences = [line for line in lines if sum(map(str.isalpha, line.split())) >= WORDS_MIN]
+    last = [*lines[-1:], *sentences[-1:], *verdicts[-1:]]
+    return last[-1] if last else "it printed nothing"
 
 
 _LOADED: Final = """

@@ -156,3 +156,20 @@ def test_each_file_with_properties_is_a_part(monkeypatch: pytest.MonkeyPatch, tm
     loaded = checks.files_of("tests.proof.importing", file)
     assert {file, "schemas/wire/varint.py"} <= {*loaded}
     assert "bridge/broker.py" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("printed", "result"),
+    [
+        (["a b c d", "Verdict: each order once", "conversation role messages bytes"], "Verdict: each order once"),
+        (
+            ["slowest 20 durations", "5.0s call tests of some kind", "=== 869 passed in 1350.59s ==="],
+            "869 passed in 1350.59s",
+        ),
+        (["6 failed, 863 passed in 3s", "make: Error 1"], "6 failed, 863 passed in 3s"),
+        (["all checks do hold", "[ 244.2 s]"], "all checks do hold"),
+        (["", "----"], "it printed nothing"),
+    ],
+)
+def test_the_result_of_a_program_is_its_last_verdict_or_else_its_last_sentence(printed: list[str], result: str) -> None:
+    assert checks.result_in(printed) == result
