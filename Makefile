@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that five keep two cores busy.
 TESTERS ?= 5
@@ -81,10 +81,15 @@ lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	PYTHONPATH=.namespace/checkers $(BIN)/lint-imports --no-cache
-	+@$(MAKE) --no-print-directory --jobs 2 --output-sync mypy pyright
+	+@$(MAKE) --no-print-directory --jobs 2 --output-sync mypy pyright collect
 
 mypy pyright: $(READY)
 	$(BIN)/$@
+
+# Also compiles the tests, beside mypy: in a fresh clone each of the testers would do that for itself.
+collect: $(READY)
+	@mkdir -p .cache
+	$(BIN)/python -m pytest tests --collect-only --quiet > .cache/collected || { cat .cache/collected; exit 1; }
 
 coverage: $(READY)  ## All tests, and the lines that none of them ran
 	$(BIN)/coverage erase
