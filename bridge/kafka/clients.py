@@ -10,6 +10,7 @@ that is down does not flood the terminal.
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 import sys
@@ -349,10 +350,15 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
     """Create a client.
 
     Raises InvalidSettings when librdkafka refuses the user's properties, KafkaUnavailable when this process has no
-    thread, file or memory for the client.
+    thread, thread-local key, file or memory for the client.
     """
     try:
-        return kind(properties)
+        return _collected_first(kind, properties)
+    except RuntimeError as error:
+        raise KafkaUnavailable(
+            f"no Kafka client can be made: {error}. This process has too many clients: close some, or use fewer "
+            "brokers and readers"
+        ) from None
     except KafkaException as error:
         cause = error.args[0]
         if cause.code() in _REFUSED_PROPERTIES:
@@ -361,6 +367,15 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
             f"no Kafka client can be made: {cause.str()}. Free threads, files or memory of this process, or raise its "
             "limits (`ulimit`, or those of the container)"
         ) from None
+
+
+def _collected_first(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
+    """Create a client. A closed client keeps one of the process's 1,024 thread-local keys until it is collected."""
+    try:
+        return kind(properties)
+    except RuntimeError:
+        gc.collect()
+        return kind(properties)
 
 
 class DesertionWatch:

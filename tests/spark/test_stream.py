@@ -213,7 +213,7 @@ def test_a_registration_that_was_refused_is_tried_again(
         for _ in range(4):
             made.needs({0: 5})
     assert tried == [5, 5, 5]
-    assert caplog.text.count("not registered") == 1
+    assert caplog.text.count("could not be registered") == 1
     assert f"Grant READ on group {log.topic}.queue.spark-reader to" in caplog.text
     monkeypatch.setattr(made, "_tell_again_at", 0.0)  # an hour later
     for _ in range(2):
