@@ -68,7 +68,7 @@ def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer) -> bool:
     An owner may to all. A session may where it has written, to what it opened, and to a conversation with an id that a
     caller chose: several sessions may begin it.
     """
-    knows = any(lane.writer is writer for lane in endpoint.lanes()) or state.delayed.has_of(endpoint, writer.id)
+    knows = any(lane.writer is writer for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
         return True
     opener = state.writers.get(endpoint.opener)

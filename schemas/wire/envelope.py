@@ -31,7 +31,6 @@ HEADER: Final = "konverse"
 """Name of the Kafka header that carries the envelope; of several with this name the first one is ours."""
 
 PREFIX_BYTES: Final = 39
-WRITER_AT: Final = 7
 CONVERSATION_AT: Final = 23
 
 # ---------------------------------------------------------------------------------------------------------- encode

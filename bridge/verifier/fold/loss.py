@@ -105,8 +105,7 @@ def lack(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
 
 
 def _may_hear(state: SecondState, side: Side, writer: bytes) -> bool:
-    waiting = {envelope.writer for envelope, _ in side.delayed or ()}
-    is_own = writer in {*side.voices, *waiting, side.opener, *line_of(state, side.opener)}
+    is_own = writer in {*side.voices, side.opener, *line_of(state, side.opener)}
     return is_own or minted_ms(writer) is None or state.is_named(side)
 
 
@@ -154,7 +153,7 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
     """Whether the message's number shows that one before it was passed over; if so, the conversation fails."""
     first_is_missing = _expects_first(state, side, envelope) and envelope.sequence > 0
-    skipped = (envelope.sequence > side.received or first_is_missing) and origin_of(record) is None
+    skipped = (envelope.sequence > len(side.heard) or first_is_missing) and origin_of(record) is None
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False
     state.tally["missed after a loss"] += 1
