@@ -41,7 +41,7 @@ class Selection(NamedTuple):
     def check(self) -> None:
         """Raise typer.BadParameter for a queue or a column that the view does not have."""
         if self.queue is not None and self.name not in OF_A_QUEUE:
-            raise typer.BadParameter(f"{self.name} is not of one queue", param_hint="--queue")
+            raise typer.BadParameter(f"{self.name} takes no queue: leave --queue out", param_hint="--queue")
         if self.queue is None and self.name == "contents":
             raise typer.BadParameter("contents needs a queue: add --queue", param_hint="--queue")
         for column in (*self.columns, *self.where):

@@ -353,7 +353,7 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
     thread, thread-local key, file or memory for the client.
     """
     try:
-        return _collected_first(kind, properties)
+        return _created(kind, properties)
     except RuntimeError as error:
         raise KafkaUnavailable(
             f"no Kafka client can be made: {error}. This process has too many clients: close some, or use fewer "
@@ -369,8 +369,11 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
         ) from None
 
 
-def _collected_first(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
-    """Create a client. A closed client keeps one of the process's 1,024 thread-local keys until it is collected."""
+def _created(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
+    """Create a client; if no thread-local key is left, run Python's garbage collector and try once more.
+
+    A process has 1,024 of these keys. A closed client keeps its key until the collector removes the client.
+    """
     try:
         return kind(properties)
     except RuntimeError:

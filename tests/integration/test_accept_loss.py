@@ -17,6 +17,7 @@ import pytest
 from konverse.bridge.admin import loss
 from konverse.bridge.admin.loss import LossAcceptance
 from konverse.bridge.broker import Broker
+from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
@@ -47,6 +48,15 @@ pytestmark = pytest.mark.stack
 
 MANY = 24
 """So many dialogs have homes in both of two partitions: the other case has a chance of 1 in 8 million."""
+
+
+def ordered(broker: Broker, count: int) -> Dialog:
+    """Begin a dialog, and send the orders 0 … count - 1 on it. Kafka has them."""
+    dialog = begin(broker)
+    for number in range(count):
+        dialog.send(ORDER, b"%d" % number)
+    broker.flush()
+    return dialog
 
 
 def ingested(broker: Broker, count: int) -> None:
@@ -92,10 +102,7 @@ def test_a_halted_partition_continues_after_an_operator_accepts_the_loss(
                 fill(reader, 1)
                 until_saved(servers, broker, reader)
     with connected(servers.bootstrap, database) as broker:
-        unknown = begin(broker)
-        for number in range(3):
-            unknown.send(ORDER, b"%d" % number)
-        broker.flush()
+        unknown = ordered(broker, 3)
         ingested(broker, 4)
         cut(broker, 3)
         with pytest.raises(PartitionHalted, match=f"konverse accept-loss Orders 0 --database {database}"):
@@ -135,10 +142,7 @@ def test_the_peer_of_a_lost_conversation_is_counted_and_gets_an_error_without_fu
 ) -> None:
     with connected(servers.bootstrap, database) as sender:
         open_shop(sender)
-        dialog = begin(sender)
-        for number in range(6):
-            dialog.send(ORDER, b"%d" % number)
-        sender.flush()
+        dialog = ordered(sender, 6)
     with connected(servers.bootstrap, database) as broker:
         with broker.reader("Orders", timeout=1, max_messages=2) as reader, next(reader) as transaction:
             assert [message.body for message in transaction] == [b"0", b"1"]
@@ -168,10 +172,7 @@ def test_a_command_that_dies_half_way_is_run_again(
 
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        dialog = begin(broker)
-        for number in range(4):
-            dialog.send(ORDER, b"%d" % number)
-        broker.flush()
+        dialog = ordered(broker, 4)
         ingested(broker, 4)
         cut(broker, -1)
         for step in ("fail_peers", "give_up"):
@@ -193,10 +194,7 @@ def test_a_loss_that_grows_while_it_is_listed_is_listed_again(
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        dialog = begin(broker)
-        for number in range(4):
-            dialog.send(ORDER, b"%d" % number)
-        broker.flush()
+        dialog = ordered(broker, 4)
         ingested(broker, 4)
         cut(broker, 2)
 
@@ -258,10 +256,7 @@ def test_a_running_reader_saves_data_deleted_from_its_log_so_that_no_loss_has_to
     monkeypatch.setattr(beginnings, "WATCH_EVERY_S", 0.2)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        dialog = begin(broker)
-        for number in range(3):
-            dialog.send(ORDER, b"%d" % number)
-        broker.flush()
+        ordered(broker, 3)
         with broker.reader("Orders", timeout=1) as reader, caplog.at_level(logging.ERROR):
             fill(reader, 3)
             reader.settle()
@@ -294,10 +289,7 @@ def test_a_running_reader_writes_its_snapshot_again_when_it_was_deleted(
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         queue = queue_of(broker, "Orders")
-        dialog = begin(broker)
-        for number in range(3):
-            dialog.send(ORDER, b"%d" % number)
-        broker.flush()
+        ordered(broker, 3)
         with broker.reader("Orders", timeout=1) as reader, caplog.at_level(logging.ERROR):
             with monkeypatch.context() as often:
                 often.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 0)

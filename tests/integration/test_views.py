@@ -237,7 +237,7 @@ def test_the_programs_of_the_readme_and_of_the_page_work(
     ("arguments", "said"),
     [
         (("contents",), "contents needs a queue: add --queue"),
-        (("services", "--queue", "Orders"), "services is not of one queue"),
+        (("services", "--queue", "Orders"), "services takes no queue"),
         (("services", "--columns", "color"), "services has no column color; it has name, service_id"),
         (("services", "--where", "color=1"), "services has no column color"),
         (("services", "--where", "name"), "is not of the form COLUMN=VALUE"),
