@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
@@ -46,6 +46,8 @@ AWAITED_WAIT_S: Final = 0.005
 
 LEAVE_S: Final = 30.0
 """How long to wait for a consumer to leave its group. Brokers may be away, and the client asks them more than once."""
+
+LEAVING_POLL_S: Final = 0.01
 
 NO_PARTITION_WARNING_S: Final = 15.0
 """A reader that has had no partition for this long warns."""
@@ -131,22 +133,29 @@ class Assignment:
         """Begin to leave the group."""
         self._closed = True
         self._close_orphans()
-        self._leave(self.consumer, self._desertion)
+        self._leave(self.consumer)
 
     def _close_orphans(self) -> None:
         consumer = self._orphans.close()
         if consumer is not None:
-            self._leave(consumer, self._orphans.desertion)
+            self._close_later(consumer, self._orphans.desertion)
 
-    def _leave(self, consumer: Consumer, desertion: DesertionWatch) -> None:
-        """Close a consumer in a thread of its own. Its callbacks do nothing then.
+    def _leave(self, consumer: Consumer) -> None:
+        """Leave the group, if the consumer is in one, and close the consumer. Its callbacks do nothing then."""
+        self._close_later(consumer, self._desertion, _leave_group if self._options.partitions is None else None)
 
-        A client that was assigned partitions while it left has been seen to deadlock in its own call of `assign`.
-        """
+    def _close_later(
+        self, consumer: Consumer, desertion: DesertionWatch, first: Callable[[Consumer], None] | None = None
+    ) -> None:
+        """Close a consumer in a thread of its own, because its brokers may be away. Calls `first` before."""
 
         def close() -> None:
             desertion.wait()
-            consumer.close()
+            try:
+                if first is not None:
+                    first(consumer)
+            finally:
+                consumer.close()
 
         alive = [thread for thread in self._leaving if thread.is_alive()]
         self._leaving = [*alive, in_background("konverse-leaving", close)]
@@ -280,7 +289,7 @@ class Assignment:
             self._forget(number)
         failed, self.consumer = self.consumer, self._subscribe()
         self._failed = None
-        self._leave(failed, self._desertion)
+        self._leave(failed)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._has_left(consumer):  # the group assigned something while the consumer left it
@@ -508,3 +517,19 @@ class Assignment:
             offset = self._claim(number)
             if offset is not None:
                 self._read_from(number, offset)
+
+
+def _leave_group(consumer: Consumer) -> None:
+    """Leave the consumer group, so that closing the consumer runs no callback of it.
+
+    A group may assign partitions to a consumer while it is closed. confluent-kafka then calls `assign` in librdkafka
+    with Python's interpreter lock held, and librdkafka, which is ending its part in the group, may never answer: all
+    threads of the process stand still. `poll` runs the same callbacks while librdkafka still answers.
+    """
+    deadline = time.monotonic() + LEAVE_S
+    with suppress(KafkaException):  # the client has failed for good: it is in no group
+        consumer.unsubscribe()
+        while consumer.poll(0.0) is not None or consumer.assignment():
+            if time.monotonic() > deadline:
+                break
+            consumer.poll(LEAVING_POLL_S)

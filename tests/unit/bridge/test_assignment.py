@@ -140,15 +140,32 @@ def test_a_misplaced_partition_is_read_again_from_the_position_of_its_current_ow
 
 
 class Leaving(Places):
-    """A consumer that leaves its group when the test allows it."""
+    """A consumer that leaves its group when the test allows it. The group has assigned it partitions meanwhile."""
 
     def __init__(self) -> None:
         super().__init__()
         self.may_leave, self.left = Event(), Event()
+        self.in_group, self.rebalances = True, 0
+
+    def unsubscribe(self) -> None:
+        self.in_group, self.rebalances = False, 2  # what it was assigned while it left, and that this is revoked
+
+    def poll(self, _wait_s: float) -> None:
+        self.rebalances = max(0, self.rebalances - 1)
+
+    def assignment(self) -> list[int]:
+        return [0] * self.rebalances
 
     def close(self) -> None:
         assert self.may_leave.wait(30)
         self.left.set()
+
+
+class Failed(Leaving):
+    """A consumer that has failed for good."""
+
+    def unsubscribe(self) -> None:
+        raise KafkaException(KafkaError(KafkaError._FATAL))  # librdkafka's own code
 
 
 @pytest.fixture
@@ -177,6 +194,35 @@ def test_a_consumer_that_has_lost_its_brokers_is_replaced_and_leaves_while_the_r
     former.may_leave.set()
     share.wait_until_left()
     assert former.left.is_set()
+
+
+def test_a_consumer_leaves_its_group_before_it_is_closed(share: Any, deserted: list[Any]) -> None:
+    """A callback within `close` can stop the whole process."""
+    former = share.consumer
+    deserted.append(former)
+    former.may_leave.set()
+    until(lambda: share.maintain() or share.consumer is not former, WITHIN_S)
+    share.wait_until_left()
+    assert (former.left.is_set(), former.in_group, former.rebalances) == (True, False, 0)
+
+
+def test_a_consumer_that_cannot_leave_its_group_is_closed_all_the_same(share: Any, deserted: list[Any]) -> None:
+    share.consumer = former = Failed()
+    deserted.append(former)
+    former.may_leave.set()
+    until(lambda: share.maintain() or share.consumer is not former, WITHIN_S)
+    share.wait_until_left()
+    assert former.left.is_set()
+
+
+def test_a_consumer_of_named_partitions_is_in_no_group_to_leave(share: Any, deserted: list[Any]) -> None:
+    share._options = SimpleNamespace(partitions=(0,), substitute=False)
+    former = share.consumer
+    deserted.append(former)
+    former.may_leave.set()
+    until(lambda: share.maintain() or share.consumer is not former, WITHIN_S)
+    share.wait_until_left()
+    assert (former.left.is_set(), former.in_group) == (True, True)
 
 
 def test_a_consumer_of_orphaned_partitions_that_has_lost_its_brokers_is_replaced(
