@@ -203,7 +203,7 @@ class Instructions:
         nothing was found there, or if the action concerns conversations `everywhere`.
         """
         self._check_open()
-        deadline, found = time.monotonic() + timeout_s, set[bytes]()
+        deadline, found, key = time.monotonic() + timeout_s, set[bytes](), uuid4().bytes
         unread: list[Exception] = []
         late: list[OutcomeUnknown] = []
         for each, partition in (*self.partitions(queue), *elsewhere):
@@ -222,7 +222,7 @@ class Instructions:
                     ending = {(one.role, one.conversation) for one in part}
                     conversations = dict.fromkeys(one.conversation for one in part)
                     said = [Instruction(database, each.name, one, 0, wanted.action) for one in conversations]
-                    offsets = self.write(*said)
+                    offsets = self.write(*said, key=key)
                     try:
                         _wait_for_ends(following, ending, wanted.meant, ahead.ingest_to, deadline)
                     except OutcomeUnknown as error:
@@ -269,8 +269,9 @@ class Instructions:
         Raises OutcomeUnknown when Kafka does not answer, TopicMismatch when the topic is unfit or refuses the records,
         KafkaUnavailable while an open transaction holds up the topic.
 
-        `key` is the key of the records. It distinguishes copies of an instruction, which retries of the producer may
-        write, from the same instruction of another operator.
+        `key` is the key of the records, the same for all instructions of a command. It distinguishes copies of an
+        instruction, which retries of the producer may write, from the same instruction of another operator. Listeners
+        log a command once.
         """
         topic = instruction_topic(self._settings.instance)
         ensure_topic(self._topics, topic)

@@ -38,8 +38,6 @@ log: Final = logging.getLogger("konverse.operator")
 
 LEAVE_S: Final = 5.0
 LOOK_EVERY_S: Final = 0.5
-SAME_COMMAND_MS: Final = 1_000
-"""Instructions to several queues about one conversation belong to one command if Kafka received them in this time."""
 
 
 class InstructionListener:
@@ -69,15 +67,12 @@ class InstructionListener:
         self._closed = threading.Event()
         self._kept: dict[int, tuple[float, Instruction]] = {}
         """Offset in the topic -> time until which the instruction is valid, by Kafka's clock, and the instruction."""
+        self._commands: dict[CommandId, None] = {}
+        """The latest commands. A command has an instruction for each queue in which the conversation has a side."""
+        self._unreported: dict[int, CommandId] = {}
+        """Offset of a command's first instruction -> command. The process that carries it out logs the command."""
         self._followed: dict[int, Followed] = {}
         """Offset -> instruction that was carried out and whose result is not known to be in the journal yet."""
-        self._commands: dict[tuple[bytes, Action], tuple[str, int]] = {}
-        """Conversation and action -> queue of the last command's first instruction, and Kafka's time of it."""
-        self._further = set[int]()
-        """Offsets of kept instructions that are not the first of their command. They are not logged: the process that
-        carries out the first one logs the command."""
-        self._reported: dict[tuple[bytes, Action], None] = {}
-        """Conversations and actions already logged: a command has one instruction for each queue with a side."""
         self._position: int | None = None
         self._cut = False
         """At the last look the log ended before the position. A new leader may report that for a moment."""
@@ -179,7 +174,7 @@ class InstructionListener:
                     if instruction.action is Action.DONE:
                         self._done(instruction)
                     elif instruction.database == self._database:
-                        self._keep(message.offset() or 0, message.timestamp()[1], instruction)
+                        self._keep(message.offset() or 0, message.timestamp()[1], instruction, message.key() or b"")
             self._position = position
             if len(self._kept) > INSTRUCTION_ENTRIES_MAX:
                 self._obey()
@@ -199,17 +194,13 @@ class InstructionListener:
                 INSTRUCTION_ENTRIES_MAX,
             )
 
-    def _keep(self, place: int, at_ms: int, instruction: Instruction) -> None:
+    def _keep(self, place: int, at_ms: int, instruction: Instruction, key: bytes) -> None:
+        """Keep an instruction. All instructions of a command have the same `key`; each without one is a command."""
         self._kept[place] = (at_ms + INSTRUCTION_MS_MAX, instruction)
-        if instruction.first:
-            return
-        about = (instruction.conversation, instruction.action)
-        queue, began_ms = self._commands.pop(about, (instruction.queue, at_ms))
-        if queue != instruction.queue and at_ms - began_ms <= SAME_COMMAND_MS:
-            self._further.add(place)
-            self._commands[about] = (queue, began_ms)
-            return
-        self._commands[about] = (instruction.queue, at_ms)
+        command = (key or b"%d" % place, instruction.conversation, instruction.action)
+        if command not in self._commands:
+            self._commands[command] = None
+            self._unreported[place] = command
         if len(self._commands) > INSTRUCTION_ENTRIES_MAX:
             del self._commands[next(iter(self._commands))]
 
@@ -230,27 +221,27 @@ class InstructionListener:
                 self._followed.pop(place, None)
                 if followed is not None:
                     self._followed[place] = followed
-                    if followed.sides and place not in self._further:
-                        self._report(instruction)
+                    if followed.sides:
+                        self._report(place)
             if counts or self._now_ms > until_ms:
                 self._forget(place)
         for reader in self._readers.open() if self._kept else ():
             with suppress(*EXPECTED_ERRORS):  # the application's own call raises the same error
                 reader.keep_up()  # commits for a reader whose only thread is in a handler
 
-    def _report(self, instruction: Instruction) -> None:
-        about = (instruction.conversation, instruction.action)
-        if instruction.first == 0 and about in self._reported:
-            return
-        log.info("conversation %s: %s, requested by an operator", UUID(bytes=about[0]), instruction.action)
-        self._reported[about] = None
-        if len(self._reported) > INSTRUCTION_ENTRIES_MAX:
-            del self._reported[next(iter(self._reported))]
+    def _report(self, place: int) -> None:
+        command = self._unreported.pop(place, None)
+        if command is not None:
+            log.info("conversation %s: %s, requested by an operator", UUID(bytes=command[1]), command[2])
 
     def _forget(self, place: int) -> None:
         self._kept.pop(place, None)
-        self._further.discard(place)
+        self._unreported.pop(place, None)
         self._followed.pop(place, None)
+
+
+CommandId = tuple[bytes, bytes, Action]
+"""Key of the command's records, conversation, action."""
 
 
 class Followed(NamedTuple):

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, Message
 from konverse.bridge.admin import instructions
 from konverse.bridge.admin import listener as module
 from konverse.bridge.admin.instructions import INSTRUCTION_CONFIG, Instructions, ensure_topic
-from konverse.bridge.admin.listener import SAME_COMMAND_MS, InstructionListener, follow
+from konverse.bridge.admin.listener import InstructionListener, follow
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import ReaderOperations, waits
@@ -160,8 +160,8 @@ def test_a_cleanup_instruction_for_a_conversation_elsewhere_is_left_to_other_rea
 def listener() -> Any:
     """An InstructionListener without a thread, with one instruction."""
     found: Any = InstructionListener.__new__(InstructionListener)
-    found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
-    found._commands, found._further = {}, set()
+    found._kept, found._followed = {5: (math.inf, instruction(Action.RESUME))}, {}
+    found._commands, found._unreported = {}, {}
     found._now_ms = 0
     found._topic, found._database, found._position, found._cut = "konverse.instructions", "sales", None, False
     found._topic_id, found._look_at, found._prepared, found._unfit = b"", 0.0, False, LogThrottle()
@@ -186,7 +186,9 @@ class Log:
 
     def _message(self, place: int) -> Any:
         value = encode(self.records[place])
-        return SimpleNamespace(value=lambda: value, offset=lambda: place, timestamp=lambda: (1, 1_000_000))
+        return SimpleNamespace(
+            value=lambda: value, key=lambda: None, offset=lambda: place, timestamp=lambda: (1, 1_000_000)
+        )
 
 
 @pytest.fixture
@@ -347,18 +349,25 @@ def test_a_followed_instruction_is_kept_until_its_result_is_in_the_journal(liste
     assert (listener._kept, listener._followed) == ({}, {})
 
 
-@pytest.mark.parametrize(("action", "lines"), [(Action.CLEANUP, 1), (Action.FAIL, 1), (Action.RESUME, 2)], ids=str)
-def test_cleanup_and_fail_on_both_sides_are_logged_once_and_resume_once_per_side(
-    listener: Any, action: Action, lines: int, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("action", "keys", "lines"),
+    [
+        (Action.CLEANUP, (b"command", b"command"), 1),
+        (Action.FAIL, (b"command", b"command"), 1),
+        (Action.RESUME, (b"one side", b"other side"), 2),
+        (Action.RESUME, (b"", b""), 2),
+    ],
+    ids=str,
+)
+def test_a_command_for_both_sides_is_logged_once_and_two_commands_twice(
+    listener: Any, action: Action, keys: tuple[bytes, bytes], lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CLEANUP and FAIL go to every queue with a side of it, RESUME to the first waiting message of one side."""
     orders, shop = Reader(), Reader()
     shop.queue.name = "Shop"
+    listener._kept = {}
     first = 16 if action is Action.RESUME else 0
-    listener._kept = {
-        place: (math.inf, instruction(action, queue=reader.queue.name, first=first))
-        for place, reader in enumerate((orders, shop))
-    }
+    for place, (reader, key) in enumerate(zip((orders, shop), keys, strict=True)):
+        listener._keep(place, 0, instruction(action, queue=reader.queue.name, first=first), key)
     listener._readers = SimpleNamespace(open=lambda: [orders, shop])
     orders.outcomes, shop.outcomes = [True], [True]
     with caplog.at_level(logging.INFO):
@@ -366,6 +375,21 @@ def test_cleanup_and_fail_on_both_sides_are_logged_once_and_resume_once_per_side
         listener._obey()
     assert (len(orders.done), len(shop.done)) == (1, 1)
     assert sum("requested by an operator" in message for message in caplog.messages) == lines
+
+
+def test_a_copy_of_an_instruction_is_carried_out_but_not_logged_again(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A retry of the operator's producer has written it."""
+    orders, said = Reader(), instruction(Action.CLEANUP, first=0)
+    listener._kept, listener._readers = {}, SimpleNamespace(open=lambda: [orders])
+    orders.outcomes = [True, True]
+    with caplog.at_level(logging.INFO):
+        for place in (5, 6):
+            listener._keep(place, 0, said, b"command")
+            listener._obey()
+            listener._obey()
+    assert (len(orders.done), len(caplog.messages), listener._unreported) == (2, 1, {})
 
 
 def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_of_the_next_command_too(
@@ -376,16 +400,15 @@ def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_o
     shop.queue.name = "Shop"
     listener._readers = SimpleNamespace(open=lambda: [shop])
     listener._kept = {}
-    first_ms, later_ms = 1_000_000, 1_000_000 + SAME_COMMAND_MS + 1
-    listener._keep(5, first_ms, instruction(Action.CLEANUP, queue="Orders", first=0))
-    listener._keep(6, first_ms, instruction(Action.CLEANUP, queue="Shop", first=0))
+    listener._keep(5, 1_000_000, instruction(Action.CLEANUP, queue="Orders", first=0), b"command")
+    listener._keep(6, 1_060_000, instruction(Action.CLEANUP, queue="Shop", first=0), b"command")  # a minute later
     shop.outcomes = [True, True]
     with caplog.at_level(logging.INFO):
         listener._obey()
         listener._obey()
         assert len(shop.done) == 1
         assert not caplog.messages
-        listener._keep(7, later_ms, instruction(Action.CLEANUP, queue="Shop", first=0))
+        listener._keep(7, 1_060_000, instruction(Action.CLEANUP, queue="Shop", first=0), b"next command")
         listener._obey()
     assert len(shop.done) == 2
     (line,) = caplog.messages
