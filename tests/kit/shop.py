@@ -176,7 +176,8 @@ def end_at_target(broker: Broker, error: int = 0, description: str = "no more") 
 
 
 def work(reader: Reader) -> None:
-    """Advance the reader, and fetch even when messages already wait to be taken."""
+    """Advance the reader, commit what is finished, and fetch, even when messages already wait to be taken."""
+    reader.keep_up()
     reader._advance()
     with (turn := threading.Lock()):
         reader._pumping.take(turn)
@@ -279,7 +280,7 @@ def standing(reader: Reader) -> str:
     claims = [*share._claim_again_at]
     return (
         f"the group gave it {share._assigned}, paused {share._paused}, to be claimed {claims}, owners {owners}, "
-        f"its consumer stands at {places}, the logs end at {ends}"
+        f"its consumer stands at {places}, the logs end at {ends}, finished work was lost {share.lost} times"
     )
 
 
