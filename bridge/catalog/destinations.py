@@ -17,7 +17,7 @@ from confluent_kafka.admin import TopicDescription
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topic_watch import has_answered
-from konverse.bridge.kafka.topics import AGAIN, id_of
+from konverse.bridge.kafka.topics import AGAIN, id_of, topic_ids
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Lane
 from konverse.dialog.session.session import Session
@@ -232,7 +232,7 @@ class Destinations:
                 )
                 continue
             else:
-                meant = {topic: queue.data_topic_id, journal_topic(topic, queue.subscription): queue.journal_topic_id}
+                meant = topic_ids(queue)
             for why in changes(meant, found).values():
                 problems[destination] = why
         return problems

@@ -20,11 +20,10 @@ from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import TopicMismatch
-from konverse.schemas.identifiers import journal_topic
 
 from .clients import Kafka
 from .topic_faults import misfits
-from .topics import AGAIN, id_of, lost_topic, replicas_of, topics_of
+from .topics import AGAIN, id_of, lost_topic, replicas_of, topic_ids, topics_of
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -40,10 +39,7 @@ class TopicWatch:
         self._kafka = kafka
         self._bootstrap = kafka.settings.bootstrap
         self._queue = queue
-        self._identifiers = {
-            queue.topic: queue.data_topic_id,
-            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
-        }
+        self._identifiers = topic_ids(queue)
         self._settings = topics_of(queue.topic, queue.subscription)
         self._asked: dict[str, Future[TopicDescription]] = {}
         self._admin = kafka.admin

@@ -64,6 +64,14 @@ def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, 
     }
 
 
+def topic_ids(queue: Queue) -> dict[str, bytes]:
+    """The ids that the catalog has of a queue's data topic and journal, by topic."""
+    return {
+        queue.topic: queue.data_topic_id,
+        journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
+    }
+
+
 class Topics:
     """Creates, checks and deletes topics of one cluster."""
 
@@ -147,10 +155,7 @@ class Topics:
 
     def remain(self, queue: Queue) -> bool:
         """Whether topics of a dropped queue still exist, and are the original ones."""
-        ids = {
-            queue.topic: queue.data_topic_id,
-            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
-        }
+        ids = topic_ids(queue)
         there = [name for name in topics_of(queue.topic, queue.subscription) if self.partitions(name) is not None]
         return bool(there) and all(self.topic_id(name) == ids[name] for name in there if name in ids)
 
@@ -304,10 +309,7 @@ class Topics:
 
     def same_queue(self, queue: Queue) -> None:
         """Raise TopicMismatch when a topic of the queue is missing, or is not the one recorded in the catalog."""
-        identifiers = {
-            queue.topic: queue.data_topic_id,
-            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
-        }
+        identifiers = topic_ids(queue)
         bootstrap = self._kafka.settings.bootstrap
         for name in topics_of(queue.topic, queue.subscription):
             try:

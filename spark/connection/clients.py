@@ -5,7 +5,7 @@ Importing the bridge takes a third of a second; `spark.daemon` imports it once f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final, Protocol
 
@@ -14,7 +14,7 @@ from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.catalog.judge import CatalogJudge, rule_of
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.kafka.topics import Topics, topic_ids
 from konverse.bridge.owner.follower import Follower
 from konverse.bridge.runtime.settings import OWN_PROPERTIES
 from konverse.bridge.runtime.settings import Settings as BridgeSettings
@@ -23,7 +23,6 @@ from konverse.bridge.validation.validator import EncodedRule, Validator
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import MessageType, Queue
 from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound, TopicMismatch
-from konverse.schemas.identifiers import journal_topic
 
 from .settings import ConnectionSettings
 
@@ -75,12 +74,6 @@ def check_topics(settings: Reachable, topics: Iterable[tuple[str, bytes]]) -> No
         raise TopicMismatch(next(iter(wrong.values())))
 
 
-def topics_of(queue: Queue) -> Iterator[tuple[str, bytes]]:
-    """Data topic and journal of a queue, each with the topic id that the catalog has."""
-    yield queue.topic, queue.data_topic_id
-    yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
-
-
 def check_queue(settings: ConnectionSettings) -> Queue | None:
     """The queue that is read; TopicMismatch when a topic of it was deleted, or deleted and created again.
 
@@ -88,7 +81,7 @@ def check_queue(settings: ConnectionSettings) -> Queue | None:
     """
     queue = _found(settings) if settings.queue is not None else None
     if queue is not None:
-        check_topics(settings, topics_of(queue))
+        check_topics(settings, topic_ids(queue).items())
     return queue
 
 

@@ -11,10 +11,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from konverse.bridge.kafka.topics import topic_ids
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark.connection.clients import check_topics, fold, queue_of, topics_of
+from konverse.spark.connection.clients import check_topics, fold, queue_of
 from konverse.spark.connection.settings import ConnectionSettings
 from konverse.spark.log.columns import Column
 
@@ -51,7 +52,7 @@ class QueueReader(DataSourceReader, Generic[Of]):
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each partition. TopicMismatch when the topics are not the ones that the catalog names."""
         queue = queue_of(self._settings)
-        check_topics(self._settings, topics_of(queue))
+        check_topics(self._settings, topic_ids(queue).items())
         return [QueuePartition(queue, number) for number in range(queue.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -238,9 +238,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_known(self) -> None:
         """Raise TopicMismatch when a topic of the queue was deleted, or created again, since it was looked up."""
         if self._queue is not None:
-            from konverse.spark.connection.clients import check_topics, topics_of  # noqa: PLC0415  # as above
+            from konverse.bridge.kafka.topics import topic_ids  # noqa: PLC0415  # as above
+            from konverse.spark.connection.clients import check_topics  # noqa: PLC0415  # as above
 
-            check_topics(self._settings, topics_of(self._queue))
+            check_topics(self._settings, topic_ids(self._queue).items())
 
     def _check_topic(self, start: Position) -> None:
         settings, begun_with = self._settings, start.get("name", self._settings.topic)

@@ -21,7 +21,7 @@ from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.network import LocatedService, Network
 from konverse.bridge.client.transmission import ensure_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.kafka.topics import Topics, topic_ids
 from konverse.bridge.kafka.writer_ids import WriterIds
 from konverse.dialog.batch.task import Report, Task, TaskOf
 from konverse.schemas.catalog.objects import Contract, Queue, Service
@@ -29,7 +29,7 @@ from konverse.schemas.counting import counted
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, NotSupportedYet, ServiceNotFound
 from konverse.schemas.identifiers import Address, Role
 from konverse.spark.connection.case_rule import CASE_SENSITIVE
-from konverse.spark.connection.clients import check_topics, kafka_of, topics_of
+from konverse.spark.connection.clients import check_topics, kafka_of
 
 from .checks import as_named, check_columns
 from .decision import BatchDecision
@@ -258,7 +258,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         if "message_type" in settings.for_all_rows:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
     transmission = ensure_queue(kafka, settings.instance)
-    topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in topics_of(queue)})
+    topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in topic_ids(queue).items()})
     check_topics(settings, topics)
     goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)
     over = Successions(kafka, settings.instance, _partitions(home)[0]).over() if goes_on else frozenset[bytes]()
