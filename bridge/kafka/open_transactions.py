@@ -1,4 +1,4 @@
-"""Finds partitions of a log that an open transaction of a foreign producer holds up.
+"""Asks where logs begin and end, and finds partitions that an open transaction of a foreign producer holds up.
 
 Readers see a log up to its last stable offset: the first record of the oldest transaction that is still open. konverse
 writes without transactions, so it never holds up a log itself.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
@@ -23,10 +23,34 @@ from .refusals import Need
 
 log: Final = logging.getLogger("konverse.reader")
 
-_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 LOOK_EVERY_S: Final = 10.0
 """Interval of checking for open transactions. One that is found twice in a row is logged."""
+
+
+class OffsetRequest:
+    """A pending request for one offset of each of some partitions of a topic."""
+
+    def __init__(self, kafka: Kafka, topic: str, partitions: Iterable[int], which: OffsetSpec, **options: Any) -> None:
+        """`options` are those of `AdminClient.list_offsets`."""
+        self.partitions = sorted(partitions)
+        places = [TopicPartition(topic, number) for number in self.partitions]
+        self._answers = kafka.admin.list_offsets(dict.fromkeys(places, which), **options)
+
+    @property
+    def done(self) -> bool:
+        """Whether every answer has arrived or timed out."""
+        return all(answer.done() for answer in self._answers.values())
+
+    def offsets(self) -> dict[int, int]:
+        """Partition -> offset, without the partitions that Kafka answered with an error. Call it when `done`."""
+        return {
+            place.partition: answer.result().offset
+            for place, answer in self._answers.items()
+            if answer.exception() is None
+        }
 
 
 class Stalled(NamedTuple):
@@ -96,34 +120,34 @@ class OpenTransactions:
         self._kafka = kafka
         self._topic = topic
         self._look_at = time.monotonic() + LOOK_EVERY_S
-        self._ends: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
-        self._stable: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        self._ends: OffsetRequest | None = None
+        self._stable: OffsetRequest | None = None
         self._known: dict[int, int] = {}
         """Partition -> last stable offset at the last look, for partitions with an open transaction."""
         self._seldom = LogThrottle()
 
     def poll(self, partitions: Collection[int]) -> None:
         """Ask Kafka when a look is due, or process its answers. Call it often."""
-        if not self._ends:
+        if self._ends is None:
             now = time.monotonic()
             if partitions and now >= self._look_at:
                 self._look_at = now + LOOK_EVERY_S
-                self._ends = _ask(self._kafka, self._places(partitions), IsolationLevel.READ_UNCOMMITTED, LOOK_EVERY_S)
-        elif not self._stable:
-            if all(answer.done() for answer in self._ends.values()):
-                places = [place.partition for place in self._ends]
-                self._stable = _ask(self._kafka, self._places(places), IsolationLevel.READ_COMMITTED, LOOK_EVERY_S)
-        elif all(answer.done() for answer in self._stable.values()):
-            ends, stable = _offsets(self._ends), _offsets(self._stable)
-            asked = {place.partition for place in self._stable}
-            self._ends, self._stable = {}, {}
+                self._ends = self._ask_ends(partitions, IsolationLevel.READ_UNCOMMITTED)
+        elif self._stable is None:
+            if self._ends.done:
+                self._stable = self._ask_ends(self._ends.partitions, IsolationLevel.READ_COMMITTED)
+        elif self._stable.done:
+            ends, stable, asked = self._ends.offsets(), self._stable.offsets(), self._stable.partitions
+            self._ends = self._stable = None
             answered = ends.keys() & stable.keys()
             found = {n: Stalled(stable[n], ends[n]) for n in answered if stable[n] < ends[n]}
             self._known = {n: at for n, at in self._known.items() if n in asked}  # others are read elsewhere now
             self._heard(answered, found)
 
-    def _places(self, partitions: Collection[int]) -> list[TopicPartition]:
-        return [TopicPartition(self._topic, number) for number in sorted(partitions)]
+    def _ask_ends(self, partitions: Collection[int], level: IsolationLevel) -> OffsetRequest:
+        return OffsetRequest(
+            self._kafka, self._topic, partitions, END, isolation_level=level, request_timeout=LOOK_EVERY_S
+        )
 
     def _heard(self, answered: set[int], found: dict[int, Stalled]) -> None:
         """Log transactions that were also found at the last look, and those that ended.
@@ -149,8 +173,4 @@ def _answer(
 def _ask(
     kafka: Kafka, places: list[TopicPartition], level: IsolationLevel, timeout_s: float
 ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-    return kafka.admin.list_offsets(dict.fromkeys(places, _END), isolation_level=level, request_timeout=timeout_s)
-
-
-def _offsets(answers: dict[TopicPartition, Future[ListOffsetsResultInfo]]) -> dict[int, int]:
-    return {place.partition: answer.result().offset for place, answer in answers.items() if answer.exception() is None}
+    return kafka.admin.list_offsets(dict.fromkeys(places, END), isolation_level=level, request_timeout=timeout_s)

@@ -27,6 +27,7 @@ from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.headers import WITHOUT_GROUP
+from konverse.bridge.kafka.open_transactions import BEGINNING
 from konverse.bridge.redis.view import ViewWriter
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.owner.emitter import Emit
@@ -71,7 +72,7 @@ from .effects import EffectMethod, run_effects
 from .end_news import EndNews
 from .group_locator import Groups
 from .journal import JournalAppender
-from .log_starts import BEGINNING, OffsetWatch, SnapshotWatch
+from .log_starts import OffsetWatch, SnapshotWatch
 from .logs import Question, QueueLogs
 from .outputs import Outputs
 from .snapshots import SnapshotTopic, Truncation

@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future
-from typing import Final
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+from confluent_kafka.admin import OffsetSpec
 
 from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.open_transactions import BEGINNING, END, OffsetRequest
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.dialog.owner.events import SnapshotsHeld
-
-BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class OffsetWatch:
@@ -31,7 +26,7 @@ class OffsetWatch:
         self._topic = topic
         self._which = which
         self._ask_at = time.monotonic() + WATCH_EVERY_S
-        self._asked: list[dict[TopicPartition, Future[ListOffsetsResultInfo]]] = []
+        self._asked: list[OffsetRequest] = []
 
     @property
     def asks(self) -> bool:
@@ -41,19 +36,18 @@ class OffsetWatch:
     def poll(self, partitions: Collection[int]) -> dict[int, tuple[int, ...]]:
         """Ask Kafka when a look is due. Returns the answers since the last call: partition -> offsets."""
         if self._asked:
-            if not all(answer.done() for asked in self._asked for answer in asked.values()):
+            if not all(request.done for request in self._asked):
                 return {}
-            answered, self._asked = self._asked, []
+            answered, self._asked = [request.offsets() for request in self._asked], []
             return {
-                at.partition: tuple(one[at].result().offset for one in answered)
-                for at in answered[0]
-                if all(one[at].exception() is None for one in answered)
+                number: tuple(offsets[number] for offsets in answered)
+                for number in answered[0]
+                if all(number in offsets for offsets in answered)
             }
         now = time.monotonic()
         if partitions and now >= self._ask_at:
             self._ask_at = now + WATCH_EVERY_S
-            places = [TopicPartition(self._topic, number) for number in sorted(partitions)]
-            self._asked = [self._kafka.admin.list_offsets(dict.fromkeys(places, which)) for which in self._which]
+            self._asked = [OffsetRequest(self._kafka, self._topic, partitions, which) for which in self._which]
         return {}
 
 

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from konverse.bridge.kafka.clients import DesertionWatch, Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.open_transactions import END, OffsetRequest
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue
@@ -27,7 +26,6 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.wire.journal import Claim, Commit, decode
 
-_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 LOOKS: Final = 10
 """Looks at the journals within `silence_timeout_s`."""
 LOOK_EVERY_S: Final = 1.0
@@ -71,7 +69,7 @@ class Orphans:
         self.every_s = self.timeout_s / LOOKS
         """Seconds between two looks at the journals."""
         self._stillness = Stillness(self.timeout_s)
-        self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        self._asked: OffsetRequest | None = None
         self._asked_at = 0.0
         self._consumer: Consumer | None = None
         self.desertion = DesertionWatch(kafka)
@@ -91,22 +89,17 @@ class Orphans:
 
     def ends(self, ours: Collection[int]) -> dict[int, int] | None:
         """Ends of the journals of all partitions except `ours`, every `every_s`; None while there is no answer."""
-        if not self._asked:
+        if self._asked is None:
             others = {*range(self._queue.partitions)}.difference(ours)
             now = time.monotonic()
             if others and now - self._asked_at >= self.every_s:
                 self._asked_at = now
-                places = [TopicPartition(self.journal, number) for number in sorted(others)]
-                self._asked = self._kafka.admin.list_offsets(dict.fromkeys(places, _END))
+                self._asked = OffsetRequest(self._kafka, self.journal, others, END)
             return None
-        if not all(answer.done() for answer in self._asked.values()):
+        if not self._asked.done:
             return None
-        asked, self._asked = self._asked, {}
-        return {
-            place.partition: answer.result().offset
-            for place, answer in asked.items()
-            if answer.exception() is None and place.partition not in ours
-        }
+        asked, self._asked = self._asked, None
+        return {number: end for number, end in asked.offsets().items() if number not in ours}
 
     def adopt(self, number: int, offset: int) -> None:
         """Read the data of a claimed partition from `offset`. Raises KafkaException."""
