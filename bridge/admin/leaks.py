@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
@@ -26,12 +26,12 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of, journal_record
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import partitions_of
+from konverse.bridge.views.endpoints import time_of
 from konverse.bridge.views.partitions import Folded, StateReader
 from konverse.bridge.views.view_result import Source, View
 from konverse.dialog.fold.journal import JournalFeed
 from konverse.dialog.queries.leaks import Cause, SideFacts, cause_of, explained, side_of, worked_on
 from konverse.dialog.rules.loss import describe_loss
-from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
 from konverse.schemas.errors import BadInput, KafkaUnavailable
 from konverse.schemas.identifiers import Address, Role, journal_topic
@@ -225,13 +225,9 @@ def _told(one: _Found) -> tuple[str, int, UUID, str, str, str, str, str, int, in
         side.state.code,
         side.received,
         side.unread + side.end_waits,
-        _time(side.timer_ms),
-        _time(side.expires_ms),
+        time_of(side.timer_ms),
+        time_of(side.expires_ms),
     )
-
-
-def _time(time_ms: int) -> datetime | None:
-    return None if time_ms == NO_TIME else datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
 Leaks = Annotated[Iterable[Leaked], SkipValidation]

@@ -39,7 +39,7 @@ def shown_endpoint(row: ViewRow, far_broker_id: str | None) -> ConversationEndpo
         row.state.name,
         None,
         far_broker_id,
-        _time(row.timer_due_ms),
+        time_of(row.timer_due_ms),
         None if row.send_sequence < 0 else row.send_sequence,
         row.receive_sequence,
         is_system=False,
@@ -62,11 +62,12 @@ def endpoints(state: Partition, catalog: Catalog) -> Iterator[ConversationEndpoi
             service_id=catalog.id_of(Service, endpoint.service),
             far_service=endpoint.far_service,
             priority=endpoint.level,
-            lifetime=_time(NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms),
+            lifetime=time_of(NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms),
         )
 
 
-def _time(time_ms: int) -> datetime | None:
+def time_of(time_ms: int) -> datetime | None:
+    """The time at which a timer fires or a lifetime is over; None for NO_TIME."""
     return None if time_ms == NO_TIME else datetime.fromtimestamp(time_ms / 1000, UTC)
 
 
