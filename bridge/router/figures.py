@@ -14,7 +14,6 @@ import json
 import logging
 import os
 import socket
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ import redis
 
 from konverse.bridge.redis.client import connect_redis, reading, words
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import in_background
+from konverse.bridge.runtime.threads import repeating
 from konverse.routing.routed import Failure, Routed
 from konverse.schemas.catalog.objects import Service
 from konverse.schemas.errors import InvalidSettings
@@ -86,7 +85,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
     client = connect_redis(broker.settings.redis)
     key = _key(broker, router.service)
     process = f"{socket.gethostname()}:{os.getpid()}:{router.shown_as}"
-    over, trouble = threading.Event(), LogThrottle()
+    trouble = LogThrottle()
 
     def write() -> None:
         try:
@@ -100,17 +99,11 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
         else:
             trouble.over()
 
-    def work() -> None:
-        while not over.wait(PUBLISH_EVERY_S):
-            write()
-
     _make_room(client, key)
-    thread = in_background("konverse-router-figures", work)
     try:
-        yield
+        with repeating("konverse-router-figures", PUBLISH_EVERY_S, write):
+            yield
     finally:
-        over.set()
-        thread.join()
         write()
         client.close()
 

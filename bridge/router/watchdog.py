@@ -13,9 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
-from konverse.bridge.runtime.threads import in_background, text_of
+from konverse.bridge.runtime.threads import repeating, text_of
 from konverse.dialog.transaction.received import Message
 from konverse.routing.decisions import Decision, decision_of
 from konverse.schemas.errors import InvalidRoute
@@ -72,19 +73,9 @@ class Watched:
         if timeout_s is None:
             yield
             return
-        over = threading.Event()
-        said: set[tuple[float, str]] = set()
-
-        def watch() -> None:
-            while not over.wait(timeout_s / LOOKS):
-                self._look(timeout_s, said, alone=alone)
-
-        thread = in_background("konverse-classifier-watch", watch)
-        try:
+        look = partial(self._look, timeout_s, set[tuple[float, str]](), alone=alone)
+        with repeating("konverse-classifier-watch", timeout_s / LOOKS, look):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def _look(self, timeout_s: float, said: set[tuple[float, str]], *, alone: bool) -> None:
         now = time.monotonic()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from confluent_kafka import KafkaException
@@ -29,6 +30,23 @@ def in_background(name: str, work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=log_exceptions, args=(name, work), name=name, daemon=True)
     thread.start()
     return thread
+
+
+@contextmanager
+def repeating(name: str, every_s: float, work: Callable[[], object]) -> Iterator[None]:
+    """Do the work every `every_s` seconds in a background thread, until the block ends."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(every_s):
+            work()
+
+    thread = in_background(name, run)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def log_exceptions(name: str, work: Callable[[], object]) -> None:

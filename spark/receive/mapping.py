@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ from konverse.bridge.kafka.topics import SESSION_TIMEOUT_S
 from konverse.bridge.reader.handlers import HandlerRunner
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.settings import Settings
-from konverse.bridge.runtime.threads import in_background
+from konverse.bridge.runtime.threads import repeating
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas import errors
 from konverse.schemas.catalog.objects import Queue
@@ -307,7 +306,7 @@ class Batches(Generic[Counts]):
         for transactions in self._reader.batches(rows, size_bytes=SPARK_BATCH_BYTES_MAX):
             for transaction in transactions:
                 transaction.hold()
-            with _heard_of(self._reader):
+            with repeating("konverse-beat", BEAT_S, self._reader.keep_up):
                 self._found = self._answered(transactions)
             self._handling.work(self._counted(transactions), together=True)
             self._shown(self._done)
@@ -347,20 +346,3 @@ class Batches(Generic[Counts]):
         except Exception:
             self._done = self._done.plus(self._task.failure)
             raise
-
-
-@contextmanager
-def _heard_of(reader: Reader) -> Iterator[None]:
-    """Commit finished work and keep the reader's partitions while this thread is busy."""
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(BEAT_S):
-            reader.keep_up()
-
-    thread = in_background("konverse-beat", beat)
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from konverse.bridge.client import transmission
 from konverse.bridge.client.transmission import Transmission
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import ThreadLock, in_background
+from konverse.bridge.runtime.threads import ThreadLock, in_background, repeating
 from konverse.schemas.errors import InvalidState, KafkaUnavailable, PartitionHalted
 from tests.kit import until
 from tests.kit.interrupts import interrupted_at
@@ -45,6 +45,13 @@ def transmit(reader: Reader) -> None:
     transmitting._away = LogThrottle()
     transmitting._instance = "konverse"
     in_background("konverse-transmission", lambda: transmitting._transmit(reader)).join(DEADLINE_S)
+
+
+def test_work_is_repeated_until_its_block_ends() -> None:
+    turns = threading.Semaphore(0)
+    with repeating("konverse-repeating", 0.001, turns.release):
+        assert all(turns.acquire(timeout=DEADLINE_S) for _ in range(3))
+    assert "konverse-repeating" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_transmission_continues_after_temporary_errors(
