@@ -26,7 +26,7 @@ from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
-from konverse.bridge.reader.operations import first_of, meant, waits
+from konverse.bridge.reader.operations import first_of, meant, suspended_sides, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
@@ -328,12 +328,6 @@ def report_unread(unread: Iterable[Exception], *, found: bool) -> None:
         if not found:
             raise problem
         log.warning("a partition was not searched: %s", problem)
-
-
-def suspended_sides(state: Partition) -> list[Endpoint]:
-    """The suspended sides of a partition."""
-    troubled = (state.table[index] for index in state.attempts.troubled)
-    return [one for one in troubled if one is not None and waits(one)]
 
 
 def _wait_for_ends(

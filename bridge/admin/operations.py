@@ -12,7 +12,7 @@ from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.bridge.reader.drain_check import DrainCheck
-from konverse.bridge.reader.operations import check_cleanup
+from konverse.bridge.reader.operations import check_cleanup, suspended_sides
 from konverse.bridge.reader.session_timeout import SessionTimeoutCheck
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.verifier.reading import Verification
@@ -39,7 +39,6 @@ from .instructions import (
     Sweep,
     report_unread,
     shown,
-    suspended_sides,
     wait_until_resumed,
 )
 from .leaks import SILENT_S, ConversationSide, Leaked, Leaks, Sides, key_of, leaks_of

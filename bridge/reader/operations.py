@@ -13,6 +13,7 @@ from konverse.dialog.owner.commands import Order, reason_of
 from konverse.dialog.owner.events import LEADING
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.endpoint import Endpoint, timestamp_ms
+from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import DialogNotFound, InvalidState
 from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION, check_error
@@ -41,8 +42,7 @@ class ReaderOperations:
                 endpoint
                 for owner in self._driver.owners.values()
                 if owner.phase is LEADING
-                for index in owner.fold.state.attempts.troubled
-                if (endpoint := owner.fold.state.table[index]) is not None and waits(endpoint)
+                for endpoint in suspended_sides(owner.fold.state)
             ]
 
     @checked
@@ -165,6 +165,12 @@ def _has_left(owner: Owner, endpoint: Endpoint) -> bool:
 def waits(endpoint: Endpoint) -> bool:
     """Whether its messages wait for an operator: it is suspended and has not been ended since."""
     return endpoint.suspended and endpoint.committed is not State.DISCONNECTED_OUTBOUND
+
+
+def suspended_sides(state: Partition) -> list[Endpoint]:
+    """The sides of a partition whose messages wait for an operator."""
+    troubled = (state.table[index] for index in state.attempts.troubled)
+    return [one for one in troubled if one is not None and waits(one)]
 
 
 def check_cleanup(error: int, *, cleanup: bool) -> None:
