@@ -207,16 +207,20 @@ class Topics:
 
     def _described_config(self, name: str) -> dict[str, ConfigEntry] | None:
         """Entries by key; None when the contacted broker does not know the topic."""
-        resource = ConfigResource(ResourceType.TOPIC, name)
         try:
-            found: dict[str, ConfigEntry] = self._kafka.answer(
-                lambda timeout_s: self._kafka.admin.describe_configs([resource], request_timeout=timeout_s)[resource]
-            )
+            return self._config_of(ResourceType.TOPIC, name)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             what = f"the settings of topic {name} cannot be read"
             raise self._unavailable(what, error, "DESCRIBE_CONFIGS", name) from None
+
+    def _config_of(self, kind: ResourceType, name: str) -> dict[str, ConfigEntry]:
+        """Entries by key. Raises KafkaException."""
+        resource = ConfigResource(kind, name)
+        found: dict[str, ConfigEntry] = self._kafka.answer(
+            lambda timeout_s: self._kafka.admin.describe_configs([resource], request_timeout=timeout_s)[resource]
+        )
         return found
 
     def session_timeout_s(self) -> float | None:
@@ -230,10 +234,7 @@ class Topics:
             return SESSION_TIMEOUT_S if own is None else int(own) / 1000
         try:
             broker = min(self._kafka.metadata().brokers)
-            resource = ConfigResource(ResourceType.BROKER, str(broker))
-            found = self._kafka.answer(
-                lambda timeout_s: self._kafka.admin.describe_configs([resource], request_timeout=timeout_s)[resource]
-            )
+            found = self._config_of(ResourceType.BROKER, str(broker))
             return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000
         except (KafkaException, KeyError, ValueError):  # no right to read it, or an older broker
             return None
