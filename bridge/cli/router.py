@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from konverse.bridge.router.figures import Figures, read_figures
+from konverse.bridge.router.figures import Figures, plain_failure, read_figures
 from konverse.routing.routed import Routed
 from konverse.schemas.counting import counted
 
@@ -163,8 +163,5 @@ def _plain(service: str, flow: Flow) -> dict[str, Any]:
         "messages": routed.messages,
         "messages_per_s": round(flow.messages_per_s, 1),
         "per_s": {name: round(rate, 1) for name, rate in flow.per_s.items()},
-        "last_errors": [
-            {**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)}
-            for one in figures.last_errors
-        ],
+        "last_errors": [*map(plain_failure, figures.last_errors)],
     }

@@ -169,9 +169,13 @@ def summed(values: list[bytes], at_ms: int) -> Figures:
 
 
 def _packed(router: Routes, at_ms: int) -> str:
-    failures = router.last_errors[:ERRORS_SHOWN]
-    errors = [{**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)} for one in failures]
+    errors = [*map(plain_failure, router.last_errors[:ERRORS_SHOWN])]
     return json.dumps({"at_ms": at_ms, **asdict(router.routed), "last_errors": errors}, ensure_ascii=False)
+
+
+def plain_failure(failure: Failure) -> dict[str, Any]:
+    """A failure in the types of JSON."""
+    return {**failure._asdict(), "at": failure.at.isoformat(), "conversation": str(failure.conversation)}
 
 
 def _unpacked(value: bytes) -> tuple[int, Routed, list[Failure]]:
