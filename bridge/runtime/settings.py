@@ -273,8 +273,7 @@ class ReaderOptions:
             raise InvalidSettings(f"batch is {self.batch}; give 1 or more conversation groups for a commit")
         if self.timeout is not None and self.timeout < 0:
             raise InvalidSettings(f"timeout is {self.timeout} s; leave it out to wait for ever, or give 0 or more")
-        if self.max_messages is not None and self.max_messages < 1:
-            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        _check_max_messages(self.max_messages)
         if self.partitions is not None and not 0 < len(set(self.partitions)) == len(self.partitions):
             raise InvalidSettings(
                 f"partitions are {self.partitions}; name one or more, and name each once, or leave them out for a share"
@@ -340,7 +339,11 @@ class PoolOptions:
             milliseconds(self.lifetime, "lifetime of a pool")
         if self.size is not None and not 1 <= self.size <= POOL_KEY_ENTRIES_MAX:
             raise InvalidSettings(f"size is {self.size}; a pool has 1 to {POOL_KEY_ENTRIES_MAX} conversations")
-        if self.max_messages is not None and self.max_messages < 1:
-            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        _check_max_messages(self.max_messages)
         if self.name is not None:
             check_name("pool", self.name)
+
+
+def _check_max_messages(number: int | None) -> None:
+    if number is not None and number < 1:
+        raise InvalidSettings(f"max_messages is {number}; leave it out or give at least 1")
