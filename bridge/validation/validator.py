@@ -97,9 +97,7 @@ class Validator:
         """Let go of the process in a forked child: it belongs to the parent."""
         self._lock = threading.Lock()
         self._closed = True
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._disconnect()
         if self._process is not None:
             self._process.returncode = 0  # not a child of this process, so Popen must not wait for it
             self._process = None
@@ -206,11 +204,14 @@ class Validator:
             why = f"{error!r}, code"
         raise ValidatorUnavailable(f"the validation process cannot be started: {why} {self._end()}")
 
-    def _end(self) -> int:
-        """Kill the process if it runs. Returns its exit code, negative for a signal."""
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _end(self) -> int:
+        """Kill the process if it runs. Returns its exit code, negative for a signal."""
+        self._disconnect()
         if self._process is None:
             return 0
         with suppress(ProcessLookupError):
