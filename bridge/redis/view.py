@@ -99,7 +99,7 @@ class ViewStore:
         header = self.header(partition)
         if header is None:
             return -1
-        counts = self._read([("HLEN", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
+        counts = self._read([("HLEN", key) for key in self._buckets(partition)])
         return None if None not in counts and sum(counts) == header.open else header.journal_offset
 
     def header(self, partition: int) -> Header | None:
@@ -112,7 +112,7 @@ class ViewStore:
 
     def whole(self, partition: int) -> tuple[Header, list[ViewRow]] | None:
         """Header and rows, read atomically; None when rows are missing or the view is of an earlier incarnation."""
-        buckets = [("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)]
+        buckets = [("HGETALL", key) for key in self._buckets(partition)]
         values, *found = self._read([("HGETALL", self._key(partition, "header")), *buckets], together=True)
         header = _header(values)
         if header is None or not header.complete or not self._is_ours(values):
@@ -124,7 +124,7 @@ class ViewStore:
         """Every endpoint in the view; malformed rows are left out. None of them is of an earlier queue of that name."""
         if self.header(partition) is None:
             return []
-        buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
+        buckets = self._read([("HGETALL", key) for key in self._buckets(partition)])
         return self._rows(partition, buckets)
 
     def find(self, conversation: bytes) -> list[tuple[int, ViewRow]]:
@@ -146,7 +146,7 @@ class ViewStore:
     def clear(self) -> None:
         """Delete the view of all partitions."""
         for partition in range(self._queue.partitions):
-            keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
+            keys = self._buckets(partition)
             self._client.unlink(self._key(partition, "header"), *keys)
 
     def _read(self, commands: Sequence[tuple[str | bytes, ...]], *, together: bool = False) -> list[Any]:
@@ -196,6 +196,10 @@ class ViewStore:
     @staticmethod
     def _place(places: dict[int, int], field: bytes) -> int:
         return places.setdefault(bucket_of(field), len(places) + 2)
+
+    def _buckets(self, partition: int) -> list[str]:
+        """The keys of all buckets."""
+        return [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
 
     def _bucket(self, partition: int, number: int) -> str:
         return self._key(partition, f"e:{number}")
