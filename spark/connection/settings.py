@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -153,7 +153,7 @@ def parse(options: Mapping[str, str]) -> ConnectionSettings:
         elif option.lower() in known:
             given[known[option.lower()]] = value
         else:
-            raise InvalidSettings(_unknown(option))
+            raise InvalidSettings(unknown_option(option, "the format konverse", OPTIONS))
     topic, queue = _topic(given)
     include = _include(given)
     mode = _mode(given)
@@ -182,12 +182,13 @@ def parse(options: Mapping[str, str]) -> ConnectionSettings:
     )
 
 
-def _unknown(option: str) -> str:
-    near = get_close_matches(option, OPTIONS, n=1)
+def unknown_option(option: str, to: str, known: Sequence[str]) -> str:
+    """Text for an option that a read or a writer (`to`) does not have: suggests the most similar one, and lists all."""
+    near = get_close_matches(option, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
-        f"option {quoted(option)} is unknown to the format konverse; {hint}"
-        f"Known are {', '.join(OPTIONS)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
+        f"option {quoted(option)} is unknown to {to}; {hint}"
+        f"Known are {', '.join(known)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -22,6 +21,7 @@ from konverse.spark.connection.settings import (
     TABLES_HAVE_NONE,
     bootstrap_servers,
     client_setting,
+    unknown_option,
 )
 from konverse.spark.connection.settings import OPTIONS as READ_OPTIONS
 from konverse.spark.connection.values import quoted, whole_number
@@ -166,12 +166,7 @@ def _unfit(option: str, value: str) -> str:
             "it to write. A view of the format konverse cannot be written to (INSERT INTO): write with df.write.format("
             f"'konverse') and the option {FROM_SERVICE!r}"
         )
-    near = get_close_matches(option, OPTIONS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return (
-        f"option {quoted(option)} is unknown to a writer of the format konverse; {hint}"
-        f"Known are {', '.join(OPTIONS)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
-    )
+    return unknown_option(option, "a writer of the format konverse", OPTIONS)
 
 
 def _location(value: str) -> str:
