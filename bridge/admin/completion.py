@@ -12,7 +12,7 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import Follower
-from konverse.bridge.reader.operations import first_of, waits
+from konverse.bridge.reader.operations import awaits_operator, first_of
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
@@ -43,7 +43,7 @@ class Awaited:
         """Identifies the message that waited first; 0 for actions that do not depend on it."""
         self._action = action
         self._key = side.role, side.conversation
-        self._parked = waits(side)
+        self._parked = awaits_operator(side)
         self._skipped, self._seen = False, not ahead
         if action is Action.SKIP:
             following.on_commit = self._see  # SKIP concerns one side only, so the callback is free
@@ -80,7 +80,7 @@ class Awaited:
                     raise InvalidState(f"conversation {conversation} has ended meanwhile, and was not suspended")
                 return one is not None and one.suspended
             case Action.RESUME:
-                return one is None or not (waits(one) and first_of(one) == self.first)
+                return one is None or not (awaits_operator(one) and first_of(one) == self.first)
             case _:
                 changed = one is None or first_of(one) != self.first or (self._parked and not one.suspended)
                 if changed and not self._skipped:

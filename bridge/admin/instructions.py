@@ -26,7 +26,7 @@ from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
-from konverse.bridge.reader.operations import first_of, meant, suspended_sides, waits
+from konverse.bridge.reader.operations import awaits_operator, first_of, meant, suspended_sides
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
@@ -393,7 +393,7 @@ class SuspendedGroup(NamedTuple):
         """Number of sides that are still suspended on the same message, in the journal as far as it has been read."""
         state = self.following.state
         sides = ((state.endpoint(*side), first) for side, first in self.firsts.items())
-        return sum(one is not None and waits(one) and first_of(one) == first for one, first in sides)
+        return sum(one is not None and awaits_operator(one) and first_of(one) == first for one, first in sides)
 
 
 def wait_until_resumed(groups: Iterable[SuspendedGroup], deadline: float) -> None:

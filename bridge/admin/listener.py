@@ -16,7 +16,7 @@ from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.open_transactions import OpenTransactions
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.reader.operations import first_of, waits
+from konverse.bridge.reader.operations import awaits_operator, first_of
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import AGAIN_S, EXPECTED_ERRORS, in_background
@@ -269,9 +269,9 @@ def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
         case Action.SUSPEND:
             return not one.suspended and one.committed is not State.DISCONNECTED_OUTBOUND
         case Action.RESUME:
-            return waits(one) and first_of(one) == instruction.first
+            return awaits_operator(one) and first_of(one) == instruction.first
         case _:
-            return (one.waits or waits(one)) and first_of(one) == instruction.first
+            return (one.waits or awaits_operator(one)) and first_of(one) == instruction.first
 
 
 def follow(reader: Reader, instruction: Instruction) -> Followed | None:

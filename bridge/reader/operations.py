@@ -107,16 +107,16 @@ class ReaderOperations:
         with self._lock:
             return self._find(conversation)
 
-    def counts(self, sides: list[tuple[Owner, Endpoint]], waits: Callable[[Endpoint], bool]) -> bool | None:
+    def counts(self, sides: list[tuple[Owner, Endpoint]], pending: Callable[[Endpoint], bool]) -> bool | None:
         """Whether the operation on these sides is in the journal; None when that can no longer be known.
 
-        `waits`: whether the state of a side shows that the operation has not been done yet.
+        `pending`: whether the state of a side shows that the operation has not been done yet.
         """
         with self._lock:
             if any(owner.phase is not LEADING or _has_left(owner, endpoint) for owner, endpoint in sides):
                 return None
             undone = any(
-                owner.fold.state.table[endpoint.index] is endpoint and waits(endpoint) for owner, endpoint in sides
+                owner.fold.state.table[endpoint.index] is endpoint and pending(endpoint) for owner, endpoint in sides
             )
             return not undone and not any(owner.committing for owner, _ in sides)
 
@@ -162,7 +162,7 @@ def _has_left(owner: Owner, endpoint: Endpoint) -> bool:
     return (endpoint.role, endpoint.conversation) in owner.fold.state.moves.stubs
 
 
-def waits(endpoint: Endpoint) -> bool:
+def awaits_operator(endpoint: Endpoint) -> bool:
     """Whether its messages wait for an operator: it is suspended and has not been ended since."""
     return endpoint.suspended and endpoint.committed is not State.DISCONNECTED_OUTBOUND
 
@@ -170,7 +170,7 @@ def waits(endpoint: Endpoint) -> bool:
 def suspended_sides(state: Partition) -> list[Endpoint]:
     """The sides of a partition whose messages wait for an operator."""
     troubled = (state.table[index] for index in state.attempts.troubled)
-    return [one for one in troubled if one is not None and waits(one)]
+    return [one for one in troubled if one is not None and awaits_operator(one)]
 
 
 def check_cleanup(error: int, *, cleanup: bool) -> None:
@@ -184,7 +184,7 @@ def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
 
     Raises InvalidState when no side is in a state for it.
     """
-    conversation, parked = sides[0].id, [one for one in sides if waits(one)]
+    conversation, parked = sides[0].id, [one for one in sides if awaits_operator(one)]
     living = [one for one in sides if one.committed is not State.DISCONNECTED_OUTBOUND]
     match action:
         case Action.RESUME:

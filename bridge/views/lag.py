@@ -13,7 +13,7 @@ from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import UNREADABLE, Follower
-from konverse.bridge.reader.operations import waits
+from konverse.bridge.reader.operations import awaits_operator
 from konverse.dialog.state.endpoint import timestamp_ms
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
@@ -63,7 +63,7 @@ def _lag(kafka: Kafka, queue: Queue, number: int, state: Partition, reading: Rea
     sides = state.live()
     times = [timestamp_ms(entry[3]) for one in sides for entry in (*one.urgent[:1], *one.queue[:1])]
     times += _first_unread(kafka, queue.topic, number, state.ingest_to)
-    suspended = [one for one in sides if waits(one)]
+    suspended = [one for one in sides if awaits_operator(one)]
     held_up = stalled(kafka, queue.topic, number) if reading.waiting else None
     return PartitionLag(
         queue.name,

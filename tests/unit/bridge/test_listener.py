@@ -20,7 +20,7 @@ from konverse.bridge.admin.instructions import INSTRUCTION_CONFIG, Instructions,
 from konverse.bridge.admin.listener import InstructionListener, follow
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.reader.operations import ReaderOperations, waits
+from konverse.bridge.reader.operations import ReaderOperations, awaits_operator
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.owner.events import Phase
@@ -462,10 +462,10 @@ def test_an_order_counts_when_its_commit_does() -> None:
     operating._driver = SimpleNamespace(owners={0: driver.owner})
     sides = operating.sides(endpoint.id)
     operating.resume(endpoint.id)
-    assert operating.counts(sides, waits) is False, "it was not even said"
+    assert operating.counts(sides, awaits_operator) is False, "it was not even said"
     (append,) = driver.owner.commit(0)
-    assert operating.counts(sides, waits) is False, "it is on its way"
+    assert operating.counts(sides, awaits_operator) is False, "it is on its way"
     driver.acknowledge(append)
-    assert operating.counts(sides, waits) is True
+    assert operating.counts(sides, awaits_operator) is True
     driver.owner.phase = Phase.STOPPED
-    assert operating.counts(sides, waits) is None
+    assert operating.counts(sides, awaits_operator) is None
