@@ -190,9 +190,9 @@ class Destinations:
         queue = self._queues().get(address.topic)
         return queue is not None and queue.address(0).tag == address.tag
 
-    def changed(self, meant: Mapping[str, bytes], timeout_s: float = ANSWER_S) -> dict[str, str]:
-        """Ask Kafka which topics are gone or have another id than `meant`. Returns topic -> error text."""
-        return changes(meant, _found(self._describe({*meant}, timeout_s)))
+    def changed(self, expected: Mapping[str, bytes], timeout_s: float = ANSWER_S) -> dict[str, str]:
+        """Ask Kafka which topics are gone or have another id than `expected`. Returns topic -> error text."""
+        return changes(expected, _found(self._describe({*expected}, timeout_s)))
 
     def _raise(self, destination: Destination) -> None:
         why = self.gone.get(destination)
@@ -218,7 +218,7 @@ class Destinations:
                     if found.get(topic):
                         self._ids[destination] = found[topic] or b""
                     continue
-                meant = {topic: self._ids[destination]}
+                expected = {topic: self._ids[destination]}
             elif queue is None:  # or it was just created, and the caller reads the catalog
                 problems[destination] = (
                     f"the queue of topic {topic} was dropped: messages that it had not received are lost. End the "
@@ -232,8 +232,8 @@ class Destinations:
                 )
                 continue
             else:
-                meant = topic_ids(queue)
-            for why in changes(meant, found).values():
+                expected = topic_ids(queue)
+            for why in changes(expected, found).values():
                 problems[destination] = why
         return problems
 
@@ -253,12 +253,12 @@ def _found(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, bytes |
     return found
 
 
-def changes(meant: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> dict[str, str]:
-    """Topic -> error text, for topics whose found id differs from the one `meant`. A found None means deleted."""
+def changes(expected: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> dict[str, str]:
+    """Topic -> error text, for topics whose found id differs from the `expected` one. A found None means deleted."""
     return {
         name: _gone(name, "was deleted" if found[name] is None else AGAIN)
-        for name in meant.keys() & found.keys()
-        if found[name] != meant[name]
+        for name in expected.keys() & found.keys()
+        if found[name] != expected[name]
     }
 
 
