@@ -26,7 +26,7 @@ from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
-from konverse.bridge.reader.operations import awaits_operator, first_of, meant, suspended_sides
+from konverse.bridge.reader.operations import affected_sides, awaits_operator, first_of, suspended_sides
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
@@ -103,7 +103,7 @@ class Sweep(NamedTuple):
     """An action on many conversations."""
 
     action: Action
-    meant: Callable[[Endpoint], bool]
+    concerns: Callable[[Endpoint], bool]
     """Whether the action concerns this side. No longer true once the action was carried out."""
     everywhere: bool = False
     """It also concerns sides in partitions that cannot be read, so their error counts."""
@@ -131,12 +131,12 @@ class Instructions:
         with ExitStack() as exits:
             found, ahead = self._places(conversation, queue, exits), False
             try:  # an impossible command is refused before an instruction is written
-                chosen = self._meant(command.action, conversation, found)
+                chosen = self._affected(command.action, conversation, found)
             except (DialogNotFound, InvalidState):
                 if command.action is Action.RESUME:
                     raise
                 found, ahead = self._places(conversation, queue, exits, self.foreseen), True
-                chosen = self._meant(command.action, conversation, found)
+                chosen = self._affected(command.action, conversation, found)
             places = [(each, following, one) for each, following, one in found if one in chosen]
             awaited = [Awaited(command.action, following, one, ahead=ahead) for _, following, one in places]
             told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
@@ -185,17 +185,17 @@ class Instructions:
         judge = CatalogJudge(self._catalog, self._validator, predicts=True) if own else None
         return following.fold_uncommitted(judge, kafka_time_ms(self._kafka)).state
 
-    def _meant(
+    def _affected(
         self, action: Action, conversation: UUID, found: list[tuple[Queue, Follower, Endpoint]]
     ) -> list[Endpoint]:
         if not found:
             raise self.not_found(conversation)
-        return meant(action, [one for _, _, one in found])
+        return affected_sides(action, [one for _, _, one in found])
 
     def sweep(
         self, wanted: Sweep, queue: str | None, timeout_s: float, elsewhere: Iterable[tuple[Queue, int]] = ()
     ) -> int:
-        """Apply an action to all conversations that are meant, partition by partition; returns their number.
+        """Apply an action to all conversations that it concerns, partition by partition; returns their number.
 
         `elsewhere`: further partitions, of other databases. Writes at most as many instructions at a time as a listener
         keeps. Raises OutcomeUnknown when an owner has not carried them out in time, after all partitions got theirs.
@@ -215,7 +215,7 @@ class Instructions:
                     unread.append(error)
                     continue
                 present = {(one.role, one.conversation): one for one in (*ahead.live(), *following.catch_up().live())}
-                sides = [one for one in present.values() if wanted.meant(one)]
+                sides = [one for one in present.values() if wanted.concerns(one)]
                 found.update(one.conversation for one in sides)
                 for at in range(0, len(sides), SWEEP_CONVERSATIONS):
                     part = sides[at : at + SWEEP_CONVERSATIONS]
@@ -224,7 +224,7 @@ class Instructions:
                     said = [Instruction(database, each.name, one, 0, wanted.action) for one in conversations]
                     offsets = self.write(*said, key=key)
                     try:
-                        _wait_for_ends(following, ending, wanted.meant, ahead.ingest_to, deadline)
+                        _wait_for_ends(following, ending, wanted.concerns, ahead.ingest_to, deadline)
                     except OutcomeUnknown as error:
                         late.append(error)
                         break
@@ -333,11 +333,11 @@ def report_unread(unread: Iterable[Exception], *, found: bool) -> None:
 def _wait_for_ends(
     following: Follower,
     wanted: set[tuple[Role, bytes]],
-    meant: Callable[[Endpoint], bool],
+    concerns: Callable[[Endpoint], bool],
     seen_to: int,
     deadline: float,
 ) -> None:
-    """Return when the journal shows that `meant` no longer holds for any of these sides. Raises OutcomeUnknown.
+    """Return when the journal shows that `concerns` no longer holds for any of these sides. Raises OutcomeUnknown.
 
     Until the journal has ingested data up to `seen_to`, a missing side may be one that it does not contain yet.
     """
@@ -349,7 +349,7 @@ def _wait_for_ends(
             unseen.clear()
         unseen.difference_update([side for side in unseen if state.endpoint(*side) is not None])
         sides = ((side, state.endpoint(*side)) for side in wanted)
-        return [side for side, one in sides if (side in unseen if one is None else meant(one))]
+        return [side for side, one in sides if (side in unseen if one is None else concerns(one))]
 
     until_none(poll, deadline, lambda left: late_sweep(len(left), unowned=following.head.clean))
 

@@ -254,10 +254,10 @@ class Followed(NamedTuple):
         """Whether the result is in the journal; None when the partition was lost before that was known."""
         if self.reader.closed:
             return None
-        return self.reader.operations.counts(self.sides, partial(_is_meant, instruction))
+        return self.reader.operations.counts(self.sides, partial(_has_effect, instruction))
 
 
-def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
+def _has_effect(instruction: Instruction, one: Endpoint) -> bool:
     """Whether the side is still in the state that the operator saw, so that the instruction has an effect."""
     match instruction.action:
         case Action.CLEANUP:
@@ -300,7 +300,7 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
     if instruction.action in (Action.RESUME, Action.SKIP):  # only for the message that the operator saw
         sides = (side for _, side in reader.operations.sides(conversation))
-        if not any(_is_meant(instruction, side) for side in sides):
+        if not any(_has_effect(instruction, side) for side in sides):
             return False
     match instruction.action:
         case Action.CLEANUP:

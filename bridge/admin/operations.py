@@ -251,12 +251,12 @@ class Operations:
         ending = {one.conversation.bytes for one in wanted if one.conversation not in changed}
         ended = dict[bytes, None]()
 
-        def meant(one: Endpoint) -> bool:
+        def concerns(one: Endpoint) -> bool:
             if one.conversation in ending:
                 ended[one.conversation] = None
             return one.conversation in ending
 
-        self._instructions.sweep(Sweep(Action.CLEANUP, meant), None, timeout, sides.elsewhere(ending))
+        self._instructions.sweep(Sweep(Action.CLEANUP, concerns), None, timeout, sides.elsewhere(ending))
         return [UUID(bytes=conversation) for conversation in ended]
 
     @checked

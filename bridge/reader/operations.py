@@ -144,7 +144,7 @@ class ReaderOperations:
     def _order(self, conversation: UUID, order: Callable[[Endpoint], Order], action: Action) -> None:
         with self._lock:
             owners = {id(endpoint): owner for owner, endpoint in self._find(conversation)}
-            for endpoint in meant(action, [endpoint for _, endpoint in self._find(conversation)]):
+            for endpoint in affected_sides(action, [endpoint for _, endpoint in self._find(conversation)]):
                 owners[id(endpoint)].trial.order(endpoint, order(endpoint))
 
 
@@ -179,7 +179,7 @@ def check_cleanup(error: int, *, cleanup: bool) -> None:
         raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
 
 
-def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
+def affected_sides(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
     """The sides of a conversation to which an operator's action applies: the suspended one rather than the other.
 
     Raises InvalidState when no side is in a state for it.
