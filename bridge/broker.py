@@ -30,7 +30,7 @@ from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.driver import OwnerDriver
-from konverse.bridge.owner.end_news import EndNews
+from konverse.bridge.owner.sender_notifier import SenderNotifier
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.reader.substitutes import Substitutes
@@ -105,7 +105,7 @@ class Broker(RouterRegistry):
         """Guards the list of objects to close. Never held while waiting for Kafka."""
         self._listener: InstructionListener | None = None
         self._view_client: Redis | None = None
-        self._ends = EndNews(lambda: self._client.sender)
+        self._notifier = SenderNotifier(lambda: self._client.sender)
         self._turns = Turns()
         self._substitutes = Substitutes(
             self.catalog,
@@ -414,8 +414,8 @@ class Broker(RouterRegistry):
             options.batch, options.max_messages, turns=self._turns, hands_out=not options.substitute
         )
         view = partial(ViewWriter, redis, queue) if redis else None
-        driver = OwnerDriver(self._kafka, queue, rules, settings, view, self._ends)
-        return Reader(self._kafka, driver, options, self._ends.notify_sender)
+        driver = OwnerDriver(self._kafka, queue, rules, settings, view, self._notifier)
+        return Reader(self._kafka, driver, options, self._notifier.notify_sender)
 
     def _itself(self) -> AbstractContextManager[Broker]:
         self._check_open()

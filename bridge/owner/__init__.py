@@ -32,7 +32,7 @@ threads of their own.
     catalog_changes  applies DROP and ALTER to open conversations; checks a queue's STATUS
     group_locator    finds the partition of a conversation group
     log_starts       notices deletions from the logs of the queue while it is read
-    end_news         notifies the sender of this process of dialogs that their peers have ended
+    sender_notifier  notifies the sender of this process of dialogs that their peers have ended
     alarms           logs the alarms of an owner
     closing_log      logs partitions that a closing reader could not release
 """

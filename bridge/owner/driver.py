@@ -69,12 +69,12 @@ from .alarms import log_alarms
 from .catalog_changes import CatalogChanges
 from .closing_log import log_unreleased
 from .effects import EffectMethod, run_effects
-from .end_news import EndNews
 from .group_locator import Groups
 from .journal import JournalAppender
 from .log_starts import OffsetWatch, SnapshotWatch
 from .logs import Question, QueueLogs
 from .outputs import Outputs
+from .sender_notifier import SenderNotifier
 from .snapshots import SnapshotTopic, Truncation
 from .standby import Standby
 
@@ -100,7 +100,7 @@ class OwnerDriver:
         rules: Rules,
         settings: OwnerSettings,
         view: Callable[[], ViewWriter] | None = None,
-        ends: EndNews | None = None,
+        notifier: SenderNotifier | None = None,
     ) -> None:
         """Reads the catalog before it opens any client: after Unavailable there is nothing to close."""
         self.queue = queue
@@ -110,7 +110,7 @@ class OwnerDriver:
         self.catalog_changes = CatalogChanges(rules, queue, self.owners)
         self._kafka = kafka
         self._rules = rules
-        self._ends = ends
+        self._notifier = notifier
         alive_every_ms = round(kafka.settings.silence_timeout_s * 1000 / SIGNS_OF_LIFE)
         interval_ms = None if view is None else settings.view_interval_ms
         self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
@@ -409,8 +409,8 @@ class OwnerDriver:
             self._view.show(number, effect)
 
     def _leading(self, number: int, owner: Owner, _effect: Leading) -> None:
-        if self._ends is not None:
-            self._ends.follow(owner.fold.state)
+        if self._notifier is not None:
+            self._notifier.follow(owner.fold.state)
         log.info("%s/%d: this process owns the partition now", self.queue.topic, number)
         self.catalog_changes.soon()
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from konverse.bridge.owner.end_news import EndNews
+from konverse.bridge.owner.sender_notifier import SenderNotifier
 from konverse.dialog.queries.hearing import needs_another_id, on_id_news, on_peer_ended
 from konverse.dialog.session.dialogs import DialogState, SessionDialog
 from konverse.dialog.session.lanes import Produce
@@ -111,13 +111,13 @@ def finish(world: World) -> None:
 def test_a_send_after_an_end_in_the_queue_is_refused(
     world: World, way: Callable[[World], None], code: int, heard: str
 ) -> None:
-    news = EndNews(lambda: cast("Any", world))
+    notifier = SenderNotifier(lambda: cast("Any", world))
     if heard == "while it leads":
-        news.follow(world.home)
+        notifier.follow(world.home)
         world.peer_ends(code)
     else:
         world.peer_ends(code)
-        news.follow(world.home)
+        notifier.follow(world.home)
     with pytest.raises(ConversationEnded) as refused:
         way(world)
     assert refused.value.number == 8429
@@ -126,7 +126,7 @@ def test_a_send_after_an_end_in_the_queue_is_refused(
 
 @pytest.mark.parametrize("code", [0, 5])
 def test_a_dialog_that_is_begun_again_hears_that_it_has_ended(world: World, code: int) -> None:
-    EndNews(lambda: cast("Any", world)).follow(world.home)
+    SenderNotifier(lambda: cast("Any", world)).follow(world.home)
     world.peer_ends(code)
     world.dialog, hands = world.begun()
     assert world.dialog.state is DialogState.BEGINNING
@@ -137,7 +137,7 @@ def test_a_dialog_that_is_begun_again_hears_that_it_has_ended(world: World, code
 
 @pytest.mark.parametrize("code", [0, 5])
 def test_the_end_of_a_dialog_before_says_nothing_of_the_one_that_has_its_id_now(world: World, code: int) -> None:
-    EndNews(lambda: cast("Any", world)).follow(world.home)
+    SenderNotifier(lambda: cast("Any", world)).follow(world.home)
     end = world.session.end(world.dialog)
     world.dialog, begin = world.begun()
     world.peer_ends(code)
@@ -147,14 +147,14 @@ def test_the_end_of_a_dialog_before_says_nothing_of_the_one_that_has_its_id_now(
 
 
 def test_the_end_of_a_target_side_does_not_end_the_dialog_of_the_session(world: World) -> None:
-    EndNews(lambda: cast("Any", world)).follow(world.pair.target.state)
+    SenderNotifier(lambda: cast("Any", world)).follow(world.pair.target.state)
     world.pair.end_call(CONVERSATION)
     world.pair.home.deliver(world.pair.target)
     assert world.dialog.open
 
 
 def test_end_news_without_a_sender_is_ignored(world: World) -> None:
-    EndNews(lambda: None).follow(world.home)
+    SenderNotifier(lambda: None).follow(world.home)
     world.peer_ends(5)
 
 
@@ -163,23 +163,23 @@ def test_end_news_without_a_sender_is_ignored(world: World) -> None:
 def test_a_session_is_marked_for_a_new_id_only_when_its_home_reports_its_writer_as_closed(
     world: World, leads_before: bool, closed: bool
 ) -> None:
-    news = EndNews(lambda: cast("Any", world))
+    notifier = SenderNotifier(lambda: cast("Any", world))
     if leads_before:
-        news.follow(world.home)
+        notifier.follow(world.home)
     target = world.pair.target
     if closed:
         target.take(Scribe("an asker").close(target.address, world.session.writer))
     world.send()
     target.deliver(world.pair.home)
     if not leads_before:
-        news.follow(world.home)
+        notifier.follow(world.home)
     assert world.doubted is closed
 
 
 @pytest.mark.parametrize("code", [0, 7])
 def test_050_it_is_refused_too_when_home_was_ended_by_another_way_before_its_peer(world: World, code: int) -> None:
     """An operator or a handler has ended the initiator. With its peer's end it is over, and its id is free."""
-    EndNews(lambda: cast("Any", world)).follow(world.home)
+    SenderNotifier(lambda: cast("Any", world)).follow(world.home)
     world.pair.home.end(world.pair.initiator(CONVERSATION))
     world.pair.home.deliver(world.pair.target)
     world.pair.target.end(world.pair.receiver(CONVERSATION), code, "it does not work" if code else "")

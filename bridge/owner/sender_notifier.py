@@ -37,7 +37,7 @@ class Listener(Protocol):
         """The peer of a dialog has ended it."""
 
 
-class EndNews:
+class SenderNotifier:
     """Passes news about ends and writers from a broker's partitions to its sender."""
 
     def __init__(self, sender: Callable[[], Listener | None]) -> None:
