@@ -413,8 +413,8 @@ class PartitionHalted(KonverseError):
 
 
 WAY_ON: Final = (
-    "Restore the topic; or give its conversations up: drop the queue with force=True, create it again, and end the far "
-    "sides WITH CLEANUP"
+    "Restore Kafka's storage; or give the queue's conversations up: drop the queue with force=True, create it again, "
+    "and end the far sides WITH CLEANUP"
 )
 """Advice to an operator when the logs of a partition no longer yield its state."""
 

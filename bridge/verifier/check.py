@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from konverse.bridge.verifier.fold.fold import SecondFold, as_said
 from konverse.bridge.verifier.fold.state import NOT_YET, Facts, MovedState
 from konverse.schemas.counting import counted
-from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import Address, Role, incarnation_tag, owner_writer
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.journal import Commit, Part
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, Part
 from konverse.schemas.wire.records import Envelope, Kind
 
 from .bounces import astray
@@ -193,6 +193,7 @@ def judge(
 
     With a `place.start`, `journal` and `data` begin after that snapshot. `owners` are the writer ids of all partitions
     that are verified together. `brief` is the function that shortened the bodies of `data`, such as a digest.
+    Raises PartitionHalted where a CLAIM that counts has newer fold rules (M19).
     """
     fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
     fold.incarnation = place.incarnation
@@ -204,6 +205,11 @@ def judge(
         judged = verdict.journal.judge(record)
         verdict.undecodable += judged.decision is None
         verdict.void += not judged.counts and not isinstance(judged.decision, Part)
+        if judged.counts and isinstance(judged.decision, Claim) and judged.decision.fold_version > FOLD_VERSION:
+            raise PartitionHalted(
+                f"the journal of {place.name} needs fold rules {judged.decision.fold_version} from offset "
+                f"{record.offset} on; this verifier has only {FOLD_VERSION}: upgrade konverse"
+            )
     verdict.findings += _whole(verdict)
     heard_to = verdict.journal.judged[-1].record.offset if verdict.journal.judged else -1
     stops = [

@@ -48,7 +48,7 @@ def lose(state: Partition, lost: Lost) -> None:
 def lose_acked(state: Partition, writer: Writer, counter: int, offset: int) -> None:
     """Pass over the counters before this one: Kafka had acknowledged their records, and the log lacks them (M291).
 
-    Conversations that may have missed one fail: those of the session, or all if the writer is an owner.
+    Conversations that may have missed one fail (M292): those of the session, or all if the writer is an owner.
     """
     first = writer.next
     state.statistics.lost += counter - first
@@ -56,23 +56,31 @@ def lose_acked(state: Partition, writer: Writer, counter: int, offset: int) -> N
     pass_over(writer, counter)
     lost = Lost(offset, offset)
     for endpoint in state.live():
-        if _may_miss(state, endpoint, writer) and (endpoint.role, endpoint.conversation) not in state.moves.stubs:
+        if (
+            _may_miss(state, endpoint, writer, first)
+            and (endpoint.role, endpoint.conversation) not in state.moves.stubs
+        ):
             _fail(state, endpoint, lost, ACKED_LOST_BODY)
     for role, conversation in [*state.moves.stubs]:
         _fail_elsewhere(state, other(role), conversation, lost, ACKED_LOST_BODY)
 
 
-def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer) -> bool:
-    """Whether a writer may have written to an endpoint.
+def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer, first: int) -> bool:
+    """Whether one of a writer's lost records, from counter `first` on, may be for an endpoint.
 
-    An owner may to all. A session may where it has written, to what it opened, and to a conversation with an id that a
-    caller chose: several sessions may begin it.
+    An owner may write to all. A session may where it has written, also before the endpoint moved here, to what it
+    opened, and to a conversation with an id that a caller chose: several sessions may begin it. A session whose very
+    first record is lost may have closed an earlier id of its own with that record. So it may go on with what any
+    session opened that is not closed here.
     """
-    knows = any(lane.writer is writer for lane in endpoint.lanes())
+    knows = any(lane.writer.id == writer.id for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
         return True
     opener = state.writers.get(endpoint.opener)
-    return endpoint.opener == writer.id or (opener is not None and is_behind(state, opener, writer.id))
+    if endpoint.opener == writer.id or (opener is not None and is_behind(state, opener, writer.id)):
+        return True
+    is_closed = opener is not None and opener.closed_at is not None
+    return first == 0 and not is_closed and time_of_writer(endpoint.opener) is not None
 
 
 def describe_loss(state: Partition) -> str:

@@ -98,15 +98,19 @@ def lack(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
     lost = Lost(offset, offset)
     for index in sorted(state.table):
         side = state.table.get(index)
-        if side is not None and side.key not in state.moves.stubs and _may_hear(state, side, writer):
+        if side is not None and side.key not in state.moves.stubs and _may_hear(state, side, writer, due):
             _fail(state, side, lost, ACKED_LOST_BODY)
     for key in [*state.moves.stubs]:
         _fail_elsewhere(state, key[1], Role(1 - key[0]), lost, ACKED_LOST_BODY)
 
 
-def _may_hear(state: SecondState, side: Side, writer: bytes) -> bool:
+def _may_hear(state: SecondState, side: Side, writer: bytes, due: int) -> bool:
+    """Whether a side may hear a writer whose records are lost from counter `due` on."""
     is_own = writer in {*side.voices, side.opener, *line_of(state, side.opener)}
-    return is_own or minted_ms(writer) is None or state.is_named(side)
+    if is_own or minted_ms(writer) is None or state.is_named(side):
+        return True
+    succeeds = due == 0 and side.opener not in state.closed  # its CLOSE_WRITER for the opener may be among them
+    return succeeds and minted_ms(side.opener) is not None
 
 
 def _words(state: SecondState) -> bytes:

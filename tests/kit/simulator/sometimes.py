@@ -157,7 +157,6 @@ PATHS: Final = {
     "several killers": "and it was not the only one of its partition",
     "suspended": "a conversation group was suspended",
     "suspended in doubt": "and for some of its attempts others may be to blame",
-    "fenced and silent": "an owner that had nothing to say did not learn that it had lost the partition",
     "care ended": "after a crash everything was tried, and no process died",
     "left as it was": "a handler did nothing, and its messages waited again",
     "resumed": "an operator resumed a group",
@@ -272,7 +271,7 @@ PATHS: Final = {
 """Name of each path → its meaning."""
 
 RARE: Final = frozenset({
-    "asked again", "fenced and silent", "FIN after a move", "redirected first, opened by another",
+    "asked again", "FIN after a move", "redirected first, opened by another",
     "redirected to what has moved", "move to another partition refused", "missed after a loss",
     "reply after missed ones", "END after missed replies",
 })  # fmt: skip

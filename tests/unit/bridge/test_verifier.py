@@ -21,8 +21,9 @@ from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.bridge.verifier.view import Shown, compare_view
 from konverse.dialog.state.transitions import State
+from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Role, time_of_writer
-from konverse.schemas.wire.journal import Claim, encode_claim
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, encode_claim
 from konverse.schemas.wire.records import Bounce, BounceReason, Kind
 from tests.kit.builders import Scribe, address_of, begin_block, identifier
 from tests.kit.damaged_moves import DAMAGED_MOVES
@@ -235,6 +236,19 @@ def test_foreign_malformed_and_copied_records_are_counted() -> None:
         ingest(fold, Record(offset, header, b"", 0, offset))
     verdict = PartitionVerdict(place, fold, JournalJudge(place.identity))
     assert (verdict.foreign, verdict.malformed, verdict.copied) == (2, 1, 1)
+
+
+def test_a_journal_of_newer_fold_rules_is_not_judged_by_the_older_ones() -> None:
+    """M19. A verdict by the wrong rules could be a false proof."""
+    at = address_of("there")
+    place = Place(at.topic, at.partition, at.tag + bytes(12), b"d" * 16, b"j" * 16, 1, 0)
+
+    def journal(rules: int) -> list[Record]:
+        return [Record(0, None, encode_claim(Claim(1, identifier("me"), rules, *place.identity, clean=True)), 0)]
+
+    assert judge(place, journal(FOLD_VERSION), [], ()).findings == []
+    with pytest.raises(PartitionHalted, match=rf"{place.name} needs fold rules {FOLD_VERSION + 1} from offset 0 on"):
+        judge(place, journal(FOLD_VERSION + 1), [], ())
 
 
 # --------------------------------------------------------------------------------------------------- harmless changes

@@ -11,7 +11,7 @@ import pytest
 from konverse.dialog.rules.loss import describe_loss
 from konverse.dialog.session.rotation import LOOK_EVERY_MS
 from konverse.dialog.session.session import Session
-from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.endpoint import Endpoint, far_lane
 from konverse.dialog.state.recent import alarm_of_loss
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role, session_writer
@@ -162,6 +162,48 @@ def test_a_session_may_be_missed_by_a_conversation_whose_id_a_caller_chose(pair:
     lose(pair.client, pair)
     pair.send(conversation, b"", flags=ACKED)
     assert has_failed(pair.receiver(named))
+
+
+def test_a_session_whose_first_record_is_lost_may_have_continued_the_conversations_of_another(pair: Pair) -> None:
+    """Its CLOSE_WRITER for its earlier id, and messages to conversations of that id, can both be in the gap."""
+    conversation = pair.begin()
+    successor = session(2)
+    lose(successor, pair)
+    pair.target.take(successor.message(pair.target.address, identifier("a new one"), flags=ACKED), b"it vouches")
+    assert has_failed(pair.receiver(conversation))
+    pair.target.deliver(pair.home)
+    assert has_failed(pair.initiator(conversation))
+
+
+def test_a_session_that_is_closed_here_is_continued_by_its_heir_alone(pair: Pair) -> None:
+    conversation, heir, stranger = pair.begin(), session(2), session(3)
+    pair.target.take(heir.write(Kind.CLOSE_WRITER, pair.target.address, pair.client.id, flags=HEIR, sequence=1))
+    lose(stranger, pair)
+    pair.target.take(stranger.message(pair.target.address, identifier("another"), flags=ACKED), b"it vouches")
+    assert not has_failed(pair.receiver(conversation))
+    lose(heir, pair)
+    pair.target.take(heir.message(pair.target.address, identifier("another"), flags=ACKED), b"it vouches")
+    assert has_failed(pair.receiver(conversation))
+
+
+def test_a_conversation_that_an_owner_began_misses_nothing_of_a_session(pair: Pair) -> None:
+    owner, begun = Scribe("an owner"), identifier("begun by a handler")
+    pair.target.take(owner.first(pair.target.address, begun, begin_block(group=begun)), b"")
+    stranger = session(2)
+    lose(stranger, pair)
+    pair.target.take(stranger.message(pair.target.address, identifier("another"), flags=ACKED), b"it vouches")
+    assert not has_failed(pair.receiver(begun))
+
+
+def test_a_side_that_moved_here_may_have_missed_a_session_that_wrote_to_it_elsewhere(pair: Pair) -> None:
+    """The session continues one whose closing is unknown here; records that it wrote elsewhere are forwarded."""
+    conversation = pair.begin()
+    receiver, writer = pair.receiver(conversation), session(2)
+    pair.target.take(writer.write(Kind.VOID, pair.target.address, bytes(16)))
+    far_lane(receiver, writer.id)
+    lose(writer, pair)
+    pair.target.take(writer.write(Kind.VOID, pair.target.address, bytes(16), flags=ACKED))
+    assert has_failed(receiver)
 
 
 def test_an_owner_whose_answers_are_lost_fails_every_conversation_there(pair: Pair) -> None:

@@ -94,7 +94,7 @@ def test_commit_numbers_continue_across_a_claim(head: JournalHead) -> None:
 
 def test_a_commit_that_does_not_chain_halts(head: JournalHead) -> None:
     head.take(commit(3, 1), b"the bytes", 11, 1_000)
-    with pytest.raises(PartitionHalted, match=r"commit 2 of orders/0 .* Restore the topic"):
+    with pytest.raises(PartitionHalted, match=r"commit 2 of orders/0 .* Restore Kafka's storage"):
         head.accepts(commit(3, 2, previous=hashlib.sha256(b"other bytes").digest()))
 
 
