@@ -17,8 +17,10 @@ It imports no other package of konverse, reads no clock and talks to no server.
     wire/           records of data logs, journals and snapshots, and their bytes
     catalog/        the objects of a database
 
-Every later version must read what this version writes to Kafka. So a change to a record is a change of the format:
-fields are added with defaults, numbers are never reused, and `tests/golden` holds journals of earlier versions.
+Every later version must read what this version writes to Kafka. So a change to a record is a change of the format. The
+decoders know one layout of each record: a new field needs a new kind or version of the record, and a decoder that knows
+both. A new operation of a COMMIT needs a higher FOLD_VERSION. Numbers are never reused, and `tests/golden` holds
+journals of earlier versions.
 
 The bytes of a record may come from any program that may write to a topic. So each decoder either returns a value within
 its bounds or raises MalformedRecord, whatever the bytes are; property tests feed the decoders random bytes. Owners

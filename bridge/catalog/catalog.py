@@ -17,6 +17,7 @@ from confluent_kafka import Message
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.headers import header_of
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.schemas.catalog.objects import (
     CatalogObject,
@@ -82,6 +83,7 @@ class Catalog:
         self._placed: dict[tuple[str, str], int] = {}
         """Database and service -> offset of the change that put the service on its queue."""
         self._position = 0
+        self._unreadable = LogThrottle()
         self.routed_version = 0
         """Rises with each change of a database, service, queue or route: they decide where conversations go."""
         self._keeper: threading.Thread | None = None
@@ -361,7 +363,15 @@ class Catalog:
     def _fold(self, offset: int, data: bytes) -> None:
         try:
             change = decode_change(data)
-        except MalformedRecord:
+        except MalformedRecord as error:
+            if self._unreadable.due():
+                log.warning(
+                    "record %d of topic %s is no change that this version of konverse can read, and was passed over. "
+                    "If a newer version wrote it, upgrade konverse: %s",
+                    offset,
+                    catalog_topic(self.instance),
+                    error,
+                )
             return
         if change.expected_offset != offset:
             return  # another change was first; the author of this one appends again

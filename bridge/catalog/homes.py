@@ -29,7 +29,7 @@ class MovedServices(NamedTuple):
     """Former queues of services that are on the queue being read."""
 
 
-class Altered:
+class ServiceMoves:
     """Tracks, for one queue, the services that have left it and the former queues of services that have come to it."""
 
     def __init__(self, rules: Rules, queue: Queue) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, ResourceType
 
-from konverse.bridge.runtime.log_throttle import LogThrottle, Repeated
+from konverse.bridge.runtime.log_throttle import LogThrottle, RepeatedLines
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
 from konverse.bridge.runtime.threads import in_background
@@ -88,7 +88,7 @@ log.addHandler(logging.NullHandler())
 log.addFilter(SHUTDOWN_FILTER)
 
 
-log.addFilter(Repeated())
+log.addFilter(RepeatedLines())
 
 
 class LogTruncated(Exception):

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from konverse.bridge.catalog.homes import LATER_S, Altered, MovedServices
+from konverse.bridge.catalog.homes import LATER_S, MovedServices, ServiceMoves
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.events import Phase
@@ -50,7 +50,7 @@ class CatalogChanges:
         self._judge = rules.judge
         self._queue = queue
         self._owners = owners
-        self.altered = Altered(rules, queue)
+        self.altered = ServiceMoves(rules, queue)
         self.dropped = False
         """Whether the queue is no longer in the catalog."""
         self._at = math.inf

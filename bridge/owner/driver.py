@@ -62,14 +62,14 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import Transaction, TransactionContext
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.identifiers import LogIdentity, journal_topic, snapshot_topic
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
 from .alarms import log_alarms
 from .catalog_changes import CatalogChanges
 from .closing_log import log_unreleased
 from .effects import EffectMethod, run_effects
-from .group_locator import Groups
+from .group_locator import GroupLocator
 from .journal import JournalAppender
 from .log_starts import OffsetWatch, SnapshotWatch
 from .logs import Question, QueueLogs
@@ -133,7 +133,7 @@ class OwnerDriver:
         """Number of commits so far, and the time until which to poll quickly; None when no commit is awaited."""
         self._standby: Standby | None = None
         self.late = LateTransactions()
-        self.groups = Groups(kafka, queue, self.owners)
+        self.groups = GroupLocator(kafka, queue, self.owners)
         self.acceptance: AcceptedLoss | None = None
         """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
         self.attach: Callable[[Owner], None] | None = None
@@ -180,9 +180,7 @@ class OwnerDriver:
         return owner.fold.data_to
 
     def _fresh(self, number: int) -> Owner:
-        queue = self.queue
-        identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-        owner = Owner(identity, secrets.token_bytes(16), self._rules.send, self._settings)
+        owner = Owner(self.queue.log_identity(number), secrets.token_bytes(16), self._rules.send, self._settings)
         owner.recovery.acceptance = self.acceptance
         return owner
 

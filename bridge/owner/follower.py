@@ -87,9 +87,7 @@ class Follower:
         self._check = partial(Topics(kafka).same_queue, queue)
         self._checked = False
         """Whether the topics were found to be the queue's."""
-        self._identity = LogIdentity(
-            queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
-        )
+        self._identity = queue.log_identity(partition)
         self._reading = reading or QueueLogs(kafka, queue)
         self._own = reading is None
         self.on_commit: Callable[[Partition, Commit], None] | None = None

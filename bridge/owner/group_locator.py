@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from konverse.dialog.owner.owner import Owner
 
 
-class Groups:
+class GroupLocator:
     """Locates conversation groups of a queue for a reader that owns some of its partitions."""
 
     def __init__(self, kafka: Kafka, queue: Queue, owners: Mapping[int, Owner]) -> None:

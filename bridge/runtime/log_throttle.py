@@ -37,7 +37,7 @@ class LogThrottle:
         return self._at.pop(subject, None) is not None
 
 
-class Repeated(logging.Filter):
+class RepeatedLines(logging.Filter):
     """Throttles lines that differ only in numbers: Kafka clients without a broker log twenty of them a second."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import ContractTwice, InvalidContract, InvalidValidation, MalformedRecord, TypeTwice
-from konverse.schemas.identifiers import Address, Role, check_name, incarnation_tag
+from konverse.schemas.identifiers import Address, LogIdentity, Role, check_name, incarnation_tag
 
 from .priorities import BrokerPriority
 from .routes import Route
@@ -169,6 +169,10 @@ class Queue:
     def address(self, partition: int) -> Address:
         """Destination of records for an endpoint in `partition`."""
         return Address(self.topic, partition, incarnation_tag(self.incarnation))
+
+    def log_identity(self, partition: int) -> LogIdentity:
+        """What the CLAIMs of `partition` name."""
+        return LogIdentity(self.topic, partition, self.incarnation, self.data_topic_id, self.journal_topic_id)
 
 
 @dataclass(frozen=True, slots=True)

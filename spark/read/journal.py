@@ -42,8 +42,7 @@ def of_journal(settings: ConnectionSettings) -> ConnectionSettings:
 
 def parts(queue: Queue, ranges: Sequence[Range]) -> list[JournalPart]:
     """A task for each range."""
-    names = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-    return [JournalPart(one, LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
+    return [JournalPart(one, queue.log_identity(one.partition)) for one in ranges]
 
 
 class JournalReader(RangesReader):

@@ -8,7 +8,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.owner.group_locator import Groups
+from konverse.bridge.owner.group_locator import GroupLocator
 from konverse.bridge.owner.logs import QueueLogs
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
@@ -39,12 +39,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return offsets
 
 
-def groups_of(servers: Servers, broker: Broker) -> Groups:
+def groups_of(servers: Servers, broker: Broker) -> GroupLocator:
     """The groups of a reader without partitions."""
-    return Groups(Kafka(Settings(kafka=f"kafka://{servers.bootstrap}")), queue_of(broker, "Orders"), {})
+    return GroupLocator(Kafka(Settings(kafka=f"kafka://{servers.bootstrap}")), queue_of(broker, "Orders"), {})
 
 
-def find(groups: Groups, group: bytes) -> GroupPlace | None:
+def find(groups: GroupLocator, group: bytes) -> GroupPlace | None:
     search = Search(group, groups.ours, groups.addresses)
     groups.answer(search)
     return search.found

@@ -40,7 +40,7 @@ from .endings import clean, give_up_side, leave_the_error, return_unread
 from .groups import give_levels, regroup
 from .half_close import second_finish
 from .ingest import ingest
-from .loss import hole_of, miss
+from .loss import fail_by_loss, hole_of
 from .moves import all_together, relocate
 from .state import Output, SecondState, Side
 from .timers import live_until, set_by_handler, strike
@@ -190,7 +190,7 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Exclude: exclude,
     Finish: second_finish,
     Relocate: relocate,
-    Lost: miss,
+    Lost: fail_by_loss,
     SetTimer: set_by_handler,
     Cleanup: clean,
     Fail: give_up_side,

@@ -31,7 +31,7 @@ from .batches import on_batch, on_decision, on_row, on_veto
 from .ended import NEVER_BEGUN
 from .endings import told_of_cleanup, told_of_loss
 from .half_close import expand, on_finished
-from .loss import goes_on_behind_acknowledged, lack, misses, resumes, too_late
+from .loss import goes_on_behind_acknowledged, misses, pass_over_acknowledged, resumes, too_late
 from .mailbox import decide, put
 from .moves import arrive, closed, follow, install
 from .state import AcceptedRecord, SecondState, Side
@@ -319,7 +319,7 @@ def _close(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     trusted = is_known(state, writer) or (untrusted(state, writer) is None and not came_early(state, writer))
     lacks = 0 < told - len(state.accepted.get(writer, ())) <= WRITER_HOLE_RECORDS_MAX
     if envelope.flags & HEIR and envelope.writer != writer and writer not in state.closed and trusted and lacks:
-        lack(state, writer, told, record.offset)
+        pass_over_acknowledged(state, writer, told, record.offset)
     close(state, envelope)
 
 

@@ -35,7 +35,7 @@ def said_to_be_lost(start: int, end: int) -> str:
     )
 
 
-def miss(state: SecondState, lost: Lost) -> None:
+def fail_by_loss(state: SecondState, lost: Lost) -> None:
     """LOST: fail each conversation that may have lost a record."""
     state.problem(f"lost: {said_to_be_lost(*lost)}")
     losses = state.losses
@@ -80,11 +80,11 @@ def goes_on_behind_acknowledged(state: SecondState, envelope: Envelope, record: 
     vouches = envelope.flags & ACKED and writer not in state.closed and not said_before
     if not vouches or envelope.counter - due > WRITER_HOLE_RECORDS_MAX:
         return False
-    lack(state, writer, envelope.counter, record.offset)
+    pass_over_acknowledged(state, writer, envelope.counter, record.offset)
     return True
 
 
-def lack(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
+def pass_over_acknowledged(state: SecondState, writer: bytes, counter: int, offset: int) -> None:
     """Pass over acknowledged records that the log lacks, and fail the conversations that they may belong to."""
     due = len(state.accepted.get(writer, ()))
     state.problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -63,6 +64,19 @@ def test_a_record_with_the_header_of_data_is_no_change(monkeypatch: pytest.Monke
     catalog.refresh()
     assert catalog.known(Queue) == []
     assert catalog.dropped_queue("Orders") == queue
+
+
+def test_changes_that_cannot_be_read_are_logged_once_and_the_object_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """A newer version may have written them, or a stranger."""
+    kafka: Any = None
+    catalog = Catalog(kafka, "default", "sales")
+    catalog._fold(0, encode_change(Change(0, "sales", "message type", KIND, MessageType(KIND))))
+    with caplog.at_level(logging.WARNING):
+        for offset in (1, 2):
+            catalog._fold(offset, b"of a newer version")
+    (line,) = caplog.messages
+    assert line.startswith("record 1 of topic default.catalog is no change that this version of konverse can read")
+    assert MessageType(KIND) in catalog.known(MessageType)
 
 
 def test_catalog_lookups_do_not_wait_for_a_refresh_that_waits_for_kafka(monkeypatch: pytest.MonkeyPatch) -> None:

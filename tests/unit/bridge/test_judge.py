@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.homes import Altered
+from konverse.bridge.catalog.homes import ServiceMoves
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
 from konverse.dialog.state.endpoint import Terms
@@ -243,7 +243,7 @@ def test_a_receive_for_a_service_that_moved_raises_an_error_that_names_its_new_q
     catalog.objects |= {(Queue, each.name): each for each in (before, later)}
     looked_after: list[Queue] = []
     rules = Rules(lambda *_: None, judge, None, looked_after.append)
-    altered = Altered(rules, before)
+    altered = ServiceMoves(rules, before)
     altered.check("orders")
     catalog.news[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
     altered.update(altered.read(), {})
@@ -253,7 +253,7 @@ def test_a_receive_for_a_service_that_moved_raises_an_error_that_names_its_new_q
     altered.check("shop")
     assert altered.places["orders"](b"group").topic == later.topic
     assert looked_after == []
-    Altered(rules, later)
+    ServiceMoves(rules, later)
     assert looked_after == [before]
 
 

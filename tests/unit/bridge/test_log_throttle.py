@@ -7,13 +7,13 @@ import logging
 import pytest
 
 from konverse.bridge.runtime import log_throttle as seldom
-from konverse.bridge.runtime.log_throttle import Repeated
+from konverse.bridge.runtime.log_throttle import RepeatedLines
 
 
 def test_lines_that_differ_in_numbers_alone_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    lines = Repeated()
+    lines = RepeatedLines()
 
     def said(text: str, *arguments: object) -> bool:
         return lines.filter(logging.LogRecord("kafka", logging.ERROR, "", 0, text, arguments, None))
