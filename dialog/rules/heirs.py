@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import NO_HEIR, Writer
+from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.wire.records import WriterClosed
 
 
@@ -21,6 +22,24 @@ def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
             return True
         heir = state.writers.get(heir.heir[0])
     return False
+
+
+def may_go_on(state: Partition, opener: bytes, identifier: bytes, *, unclosed: bool) -> bool:
+    """Whether the session that began with the id `opener` may go on under `identifier`.
+
+    It is unknown what became of an id that this partition has forgotten, or that never wrote here. `unclosed` is the
+    answer where the session's last known id has no heir yet.
+    """
+    while opener != identifier:
+        writer = state.writers.get(opener)
+        if writer is None:
+            return time_of_writer(opener) is not None  # owners have no heirs
+        if writer.heir is None:
+            return unclosed and time_of_writer(opener) is not None
+        if writer.heir is NO_HEIR:
+            return False
+        opener = writer.heir[0]
+    return True
 
 
 def may_open(state: Partition, opener: bytes) -> bool:

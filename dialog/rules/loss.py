@@ -21,7 +21,7 @@ from konverse.schemas.wire.operations import Lost
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
 
 from .endings import expect_first_of_home, fail, peer_ends
-from .heirs import is_behind
+from .heirs import may_go_on
 from .holes import pass_over
 from .relocation import forwarded
 from .replies import answer_lost, body_of_loss, bounce, other, refuse_begin
@@ -70,17 +70,13 @@ def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer, first: int) 
 
     An owner may write to all. A session may where it has written, also before the endpoint moved here, to what it
     opened, and to a conversation with an id that a caller chose: several sessions may begin it. A session whose very
-    first record is lost may have closed an earlier id of its own with that record. So it may go on with what any
-    session opened that is not closed here.
+    first record is lost may have closed an earlier id of its own with that record, so it may be any session that has
+    no known heir here.
     """
     knows = any(lane.writer.id == writer.id for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
         return True
-    opener = state.writers.get(endpoint.opener)
-    if endpoint.opener == writer.id or (opener is not None and is_behind(state, opener, writer.id)):
-        return True
-    is_closed = opener is not None and opener.closed_at is not None
-    return first == 0 and not is_closed and time_of_writer(endpoint.opener) is not None
+    return may_go_on(state, endpoint.opener, writer.id, unclosed=first == 0)
 
 
 def describe_loss(state: Partition) -> str:

@@ -18,7 +18,7 @@ from .answers import bounce, refuse_begin
 from .endings import told_of_loss
 from .moves import follow
 from .state import SecondState, Side, minted_ms
-from .writers import line_of
+from .writers import is_known, line_of
 
 
 def hole_of(commit: Commit) -> Lost | None:
@@ -106,11 +106,15 @@ def pass_over_acknowledged(state: SecondState, writer: bytes, counter: int, offs
 
 def _may_hear(state: SecondState, side: Side, writer: bytes, due: int) -> bool:
     """Whether a side may hear a writer whose records are lost from counter `due` on."""
-    is_own = writer in {*side.voices, side.opener, *line_of(state, side.opener)}
-    if is_own or minted_ms(writer) is None or state.is_named(side):
+    if writer in side.voices or minted_ms(writer) is None or state.is_named(side):
         return True
-    succeeds = due == 0 and side.opener not in state.closed  # its CLOSE_WRITER for the opener may be among them
-    return succeeds and minted_ms(side.opener) is not None
+    line = [side.opener, *line_of(state, side.opener)]
+    if writer in line:
+        return True
+    last = line[-1]
+    if not any(last) or minted_ms(last) is None:
+        return False  # no heir, ever; or an owner
+    return due == 0 or not is_known(state, last)  # it may have an heir whose CLOSE_WRITER is lost, or was forgotten
 
 
 def _words(state: SecondState) -> bytes:

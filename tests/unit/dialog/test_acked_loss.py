@@ -14,6 +14,7 @@ from konverse.dialog.session.session import Session
 from konverse.dialog.state.endpoint import Endpoint, far_lane
 from konverse.dialog.state.recent import alarm_of_loss
 from konverse.dialog.state.transitions import State
+from konverse.dialog.state.writer import NO_HEIR, Heir, Writer
 from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.limits import WRITER_HOLE_RECORDS_MAX
 from konverse.schemas.system_messages import ACKED_LOST_BODY
@@ -178,12 +179,36 @@ def test_a_session_whose_first_record_is_lost_may_have_continued_the_conversatio
 def test_a_session_that_is_closed_here_is_continued_by_its_heir_alone(pair: Pair) -> None:
     conversation, heir, stranger = pair.begin(), session(2), session(3)
     pair.target.take(heir.write(Kind.CLOSE_WRITER, pair.target.address, pair.client.id, flags=HEIR, sequence=1))
+    pair.target.take(stranger.write(Kind.VOID, pair.target.address, bytes(16)))
     lose(stranger, pair)
     pair.target.take(stranger.message(pair.target.address, identifier("another"), flags=ACKED), b"it vouches")
     assert not has_failed(pair.receiver(conversation))
     lose(heir, pair)
     pair.target.take(heir.message(pair.target.address, identifier("another"), flags=ACKED), b"it vouches")
     assert has_failed(pair.receiver(conversation))
+
+
+def test_whatever_a_session_loses_may_concern_conversations_whose_session_is_forgotten_here(pair: Pair) -> None:
+    """The partition has pruned the id that began them, and with it the name of its heir."""
+    conversation, other = pair.begin(), session(2)
+    receiver = pair.receiver(conversation)
+    receiver.lane = None
+    del pair.target.state.writers[pair.client.id]
+    pair.target.take(other.write(Kind.VOID, pair.target.address, bytes(16)))
+    lose(other, pair)
+    pair.target.take(other.write(Kind.VOID, pair.target.address, bytes(16), flags=ACKED))
+    assert has_failed(receiver)
+
+
+@pytest.mark.parametrize("heir", [NO_HEIR, (session(4).id, 0)])
+def test_a_session_that_another_one_continues_or_nobody_misses_nothing(pair: Pair, heir: Heir) -> None:
+    conversation, other = pair.begin(), session(2)
+    pair.target.state.writers[pair.client.id].heir = heir
+    pair.target.state.writers[session(4).id] = Writer(session(4).id)
+    pair.target.take(other.write(Kind.VOID, pair.target.address, bytes(16)))
+    lose(other, pair)
+    pair.target.take(other.write(Kind.VOID, pair.target.address, bytes(16), flags=ACKED))
+    assert not has_failed(pair.receiver(conversation))
 
 
 def test_a_conversation_that_an_owner_began_misses_nothing_of_a_session(pair: Pair) -> None:
