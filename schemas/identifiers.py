@@ -23,6 +23,9 @@ from .limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 
 NATIVE_SUBSCRIPTION: Final = "queue"
 """Subscription of a queue that konverse created, its only one."""
+NO_WRITER: Final = bytes(16)
+"""Stands for no writer where a writer id is expected. No record may be written under it."""
+
 _OF_QUEUES: Final = frozenset({"journal", "snapshot"})
 _OF_INSTANCES: Final = frozenset({"catalog", "instructions", "open", "successions"})
 _DATA_COMPONENTS: Final = 3

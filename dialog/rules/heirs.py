@@ -17,7 +17,7 @@ def closing_of(state: Partition, writer: Writer) -> WriterClosed:
 def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
     """Whether `identifier` is an heir of the writer, or an heir of an heir."""
     heir: Writer | None = writer
-    while heir is not None and heir.heir is not None:
+    while heir is not None and heir.heir is not None and heir.heir is not NO_HEIR:
         if heir.heir[0] == identifier:
             return True
         heir = state.writers.get(heir.heir[0])
@@ -27,8 +27,8 @@ def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
 def may_go_on(state: Partition, opener: bytes, identifier: bytes, *, unclosed: bool) -> bool:
     """Whether the session that began with the id `opener` may go on under `identifier`.
 
-    It is unknown what became of an id that this partition has forgotten, or that never wrote here. `unclosed` is the
-    answer where the session's last known id has no heir yet.
+    True for an id that this partition has forgotten or never knew, because its heirs are unknown. `unclosed` is the
+    answer where the last known id of the session has no heir yet.
     """
     while opener != identifier:
         writer = state.writers.get(opener)

@@ -23,7 +23,7 @@ from konverse.schemas.wire.records import ACKED, NO_SEQUENCE, Begin, Kind, Suffi
 from konverse.schemas.wire.token import Sent
 from konverse.schemas.wire.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
-NOBODY: Final = bytes(16)
+NO_CONVERSATION: Final = bytes(16)
 """In place of a conversation id, in a record that concerns none."""
 _NOTHING: Final = encode_suffix(Suffix())
 Handed = tuple[bytes, bytes, bytes | None]
@@ -138,7 +138,7 @@ class Lane:
     def vouch(self) -> None:
         """Vouch for the messages since the last vouching record by a record without another effect (M291)."""
         if self.vouched < self.next and self.window.acked == self.next:
-            prefix = head(Kind.VOID, 0, Role.INITIATOR, self.address.tag, self.writer) + NOBODY
+            prefix = head(Kind.VOID, 0, Role.INITIATOR, self.address.tag, self.writer) + NO_CONVERSATION
             self.put(Single(prefix, NO_SEQUENCE, self.writer), _NOTHING, None)
 
     def put(self, origin: Speaker | Single, suffix: bytes, body: bytes | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from konverse.schemas.identifiers import NO_WRITER
 from konverse.schemas.wire.varint import LOW_MASK, SMALL, high_part, low_table
 
 Heir = tuple[bytes, int]
@@ -13,7 +14,7 @@ The counter is -1 if the heir resends nothing, because it believes that everythi
 """
 MERGED: Final = -1
 """Value of `Hole.answered_to` for a hole that was merged from several."""
-NO_HEIR: Final[Heir] = (bytes(16), -1)
+NO_HEIR: Final[Heir] = (NO_WRITER, -1)
 """No heir, ever: the writer closed itself, or was closed to find out the outcome of its messages."""
 CHANGED: Final = -1
 """Value of `noted` for a writer that is new, or was closed since the last PRUNE."""

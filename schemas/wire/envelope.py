@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Role
+from konverse.schemas.identifiers import NO_WRITER, Role
 from konverse.schemas.limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX
 
 from .records import Envelope, Kind, Pending, Suffix
@@ -31,6 +31,7 @@ HEADER: Final = "konverse"
 """Name of the Kafka header that carries the envelope; of several with this name the first one is ours."""
 
 PREFIX_BYTES: Final = 39
+WRITER_AT: Final = 7
 CONVERSATION_AT: Final = 23
 
 # ---------------------------------------------------------------------------------------------------------- encode
@@ -98,6 +99,9 @@ def decode(header: bytes) -> Envelope:
         if kind_byte & 1 or kind_byte > _KIND_BYTE_MAX or role_byte & 1 or role_byte > 2:
             raise MalformedRecord("an envelope that names no kind or role")
         kind = _KINDS.get(kind_byte, Kind.LATER)
+        closed = header[CONVERSATION_AT:PREFIX_BYTES] if kind is Kind.CLOSE_WRITER else None
+        if NO_WRITER in (header[WRITER_AT:CONVERSATION_AT], closed):
+            raise MalformedRecord("an envelope that names no writer")
         counter, at = read_varint(header, PREFIX_BYTES)
         sequence, at = read_varint(header, at)
         # the bound is on the end alone: a prediction must hold when a number gets longer

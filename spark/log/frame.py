@@ -15,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Role
+from konverse.schemas.identifiers import NO_WRITER, Role
 from konverse.schemas.limits import HEADER_BYTES_MAX
 from konverse.schemas.wire import envelope
-from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES
+from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, WRITER_AT
 from konverse.schemas.wire.records import Kind
 
 from .suffix import message_type
@@ -82,7 +82,9 @@ def decode(headers: Sequence[bytes | None]) -> Frame:
     sequence, at, short = read_longs(blob, at)
     sound &= short & (at <= ends)
     types, typed = _message_types(joined, starts, np.where(sound, at, ends), ends)
-    sound &= typed
+    sound &= typed & ~_is_zero(blob, starts + WRITER_AT)
+    closes = kind == 2 * Kind.CLOSE_WRITER
+    sound[closes] &= ~_is_zero(blob, starts[closes] + CONVERSATION_AT)
     frame = Frame(
         sound,
         np.right_shift(kind, 1, dtype=np.uint8),
@@ -119,6 +121,12 @@ def _slices(blob: NDArray[np.uint8], at: NDArray[np.int64], width: int) -> NDArr
     """`width` bytes from every place in `at`."""
     places: NDArray[np.void] = np.ndarray((len(blob) - width + 1,), np.dtype(f"V{width}"), blob, strides=(1,))
     return places[at]
+
+
+def _is_zero(blob: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """A mask of the ids at `at` that are zero: they name no writer."""
+    halves: NDArray[np.uint64] = _slices(blob, at, len(NO_WRITER)).view(np.uint64).reshape(-1, 2)
+    return (halves == 0).all(axis=1)
 
 
 def _message_types(

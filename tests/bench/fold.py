@@ -64,7 +64,7 @@ def product(place: Place, load: Load) -> Figures:
 
 def _log(load: Load, identity: LogIdentity) -> list[bytes]:
     """Headers of one session's messages, its conversations in turn."""
-    session = Session(bytes(16))
+    session = Session(bytes([1]) * 16)
     home = Address("shop", 0, bytes(4))
     target = Address(identity.data_topic, 0, bytes(4))
     opened = []

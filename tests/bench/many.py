@@ -19,7 +19,7 @@ def open_conversations(identity: LogIdentity, count: int) -> Partition:
     """A partition with `count` live conversations. Each has received two messages, and both were consumed."""
     state = Partition(identity)
     home = Address("konverse.bench.Shop", 0, bytes(4))
-    writer = bytes(16)
+    writer = bytes([1]) * 16
     heads = [head(Kind.MESSAGE, flags, Role.INITIATOR, state.address.tag, writer) for flags in (FIRST, 0)]
     counter = 0
     for number, start in enumerate(range(0, count, STEP), 1):

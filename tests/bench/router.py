@@ -85,7 +85,7 @@ def mapped_dialogs(count: int) -> Partition:
     identity = LogIdentity("konverse.bench.Orders", 0, bytes(16), bytes(16), bytes(16))
     state = Partition(identity)
     shop, depot = Address("konverse.bench.Shop", 0, bytes(4)), Address("konverse.bench.Lines", 0, bytes(4))
-    first = head(Kind.MESSAGE, FIRST, Role.INITIATOR, state.address.tag, bytes(16))
+    first = head(Kind.MESSAGE, FIRST, Role.INITIATOR, state.address.tag, bytes([1]) * 16)
     counter = number = 0
     for number, start in enumerate(range(0, count, STEP), 1):
         names = [place.to_bytes(16, "big") for place in range(start, min(start + STEP, count))]

@@ -180,12 +180,13 @@ envelopes: Final = st.builds(
     flags=st.integers(0, 255),
     role=st.sampled_from(Role),
     tag=tags,
-    writer=identifiers,
+    writer=identifiers.filter(any),
     conversation=identifiers,
     counter=counters,
     sequence=sequences,
     suffix=suffixes,
-)
+).filter(lambda one: one.kind is not Kind.CLOSE_WRITER or any(one.conversation))
+"""Envelopes that `decode` takes: none is written by the zero id, and none closes it."""
 
 claims: Final = st.builds(
     Claim,

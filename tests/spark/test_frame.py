@@ -79,6 +79,19 @@ def test_numbers_of_every_length_are_read() -> None:
     assert_same(frame.decode(headers), [*headers])
 
 
+def test_records_by_nobody_and_closings_of_nobody_are_not_sound() -> None:
+    nobody = bytes(16)
+    headers = [
+        encode_envelope(Envelope(kind, 0, Role.INITIATOR, ORDERS.tag, writer, conversation, 0, -1, Suffix()))
+        for kind in (Kind.MESSAGE, Kind.CLOSE_WRITER, Kind.VOID)
+        for writer in (nobody, SOMEBODY)
+        for conversation in (nobody, SOMEBODY)
+    ]
+    messages, closings, voids = [False, False, True, True], [False, False, False, True], [False, False, True, True]
+    assert frame.decode(headers).sound.tolist() == [*messages, *closings, *voids]
+    assert_same(frame.decode(headers), [*headers])
+
+
 def test_a_header_cut_anywhere_is_not_sound() -> None:
     whole = encode(PREFIX, 300, 7, encode_suffix(Suffix("order")))
     headers = [whole[:size] for size in range(len(whole))]

@@ -114,7 +114,7 @@ def _may_hear(state: SecondState, side: Side, writer: bytes, due: int) -> bool:
     last = line[-1]
     if not any(last) or minted_ms(last) is None:
         return False  # no heir, ever; or an owner
-    return due == 0 or not is_known(state, last)  # it may have an heir whose CLOSE_WRITER is lost, or was forgotten
+    return due == 0 or not is_known(state, last)  # its closing may be among the lost records, or its heir is forgotten
 
 
 def _words(state: SecondState) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.identifiers import NO_WRITER, Address, Role
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
@@ -101,10 +101,10 @@ def close(state: SecondState, envelope: Envelope) -> None:
     if writer not in state.heirs:
         comes_again = envelope.sequence <= state.closed[writer]
         at = envelope.counter if comes_again else -1
-        state.heirs[writer] = (envelope.writer, at) if wanted else (bytes(16), -1)
+        state.heirs[writer] = (envelope.writer, at) if wanted else (NO_WRITER, -1)
     elif wanted and envelope.writer not in line_of(state, writer):
         state.closed[envelope.writer] = len(state.accepted[envelope.writer])
-        state.heirs[envelope.writer] = (bytes(16), -1)
+        state.heirs[envelope.writer] = (NO_WRITER, -1)
         state.seen.pop(envelope.writer, None)
         state.tally["late heir"] += 1
     state.tombstones = {key: opener for key, opener in state.tombstones.items() if may_come(state, opener)}
@@ -159,7 +159,7 @@ def tell_closed(state: SecondState, envelope: Envelope) -> None:
 def line_of(state: SecondState, writer: bytes) -> list[bytes]:
     """A writer's heir, the heir's heir, and so on."""
     line: list[bytes] = []
-    while writer in state.heirs:
+    while any(writer) and writer in state.heirs:
         writer, _ = state.heirs[writer]
         line.append(writer)
     return line

@@ -188,7 +188,7 @@ def test_a_session_that_is_closed_here_is_continued_by_its_heir_alone(pair: Pair
     assert has_failed(pair.receiver(conversation))
 
 
-def test_whatever_a_session_loses_may_concern_conversations_whose_session_is_forgotten_here(pair: Pair) -> None:
+def test_a_loss_of_any_session_fails_conversations_whose_session_is_forgotten_here(pair: Pair) -> None:
     """The partition has pruned the id that began them, and with it the name of its heir."""
     conversation, other = pair.begin(), session(2)
     receiver = pair.receiver(conversation)
@@ -201,7 +201,7 @@ def test_whatever_a_session_loses_may_concern_conversations_whose_session_is_for
 
 
 @pytest.mark.parametrize("heir", [NO_HEIR, (session(4).id, 0)])
-def test_a_session_that_another_one_continues_or_nobody_misses_nothing(pair: Pair, heir: Heir) -> None:
+def test_a_loss_spares_conversations_whose_session_has_another_heir_or_never_gets_one(pair: Pair, heir: Heir) -> None:
     conversation, other = pair.begin(), session(2)
     pair.target.state.writers[pair.client.id].heir = heir
     pair.target.state.writers[session(4).id] = Writer(session(4).id)

@@ -61,6 +61,27 @@ def test_the_longest_honest_envelope_has_room(suffix: Suffix) -> None:
     assert decode(header) == longest
 
 
+@pytest.mark.parametrize(
+    ("kind", "writer", "conversation", "allowed"),
+    [
+        (Kind.MESSAGE, bytes(16), identifier("c"), False),
+        (Kind.CLOSE_WRITER, bytes(16), identifier("c"), False),
+        (Kind.CLOSE_WRITER, identifier("w"), bytes(16), False),
+        (Kind.VOID, identifier("w"), bytes(16), True),
+    ],
+)
+def test_no_record_is_written_by_nobody_and_none_closes_nobody(
+    kind: Kind, writer: bytes, conversation: bytes, allowed: bool
+) -> None:
+    """The zero id stands for "no heir, ever". Partitions would look its heirs up for ever."""
+    header = encode_envelope(Envelope(kind, 0, Role.INITIATOR, b"tag!", writer, conversation, 0, -1, Suffix()))
+    if allowed:
+        assert decode(header).kind is kind
+    else:
+        with pytest.raises(MalformedRecord, match="names no writer"):
+            decode(header)
+
+
 @pytest.mark.parametrize(("too_long", "allowed"), [(0, True), (1, False)])
 def test_the_bound_is_one_of_the_suffix_so_that_it_holds_for_every_number(too_long: int, allowed: bool) -> None:
     """A predicted record is as long as a fully decoded one."""
