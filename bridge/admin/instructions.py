@@ -104,7 +104,7 @@ class Sweep(NamedTuple):
 
     action: Action
     concerns: Callable[[Endpoint], bool]
-    """Whether the action concerns this side. No longer true once the action was carried out."""
+    """Whether the action concerns this side. False once the action was carried out."""
     everywhere: bool = False
     """It also concerns sides in partitions that cannot be read, so their error counts."""
 

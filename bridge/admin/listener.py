@@ -148,6 +148,7 @@ class InstructionListener:
     def _begin_anew(self) -> None:
         """Forget all offsets: other records have them now."""
         self._position = None
+        self._commands.clear()
         for place in list(self._kept):
             self._forget(place)
 
@@ -195,7 +196,7 @@ class InstructionListener:
             )
 
     def _keep(self, place: int, at_ms: int, instruction: Instruction, key: bytes) -> None:
-        """Keep an instruction. All instructions of a command have the same `key`; each without one is a command."""
+        """Keep an instruction. Those of one command share a `key`; one without a key is a command of its own."""
         self._kept[place] = (at_ms + INSTRUCTION_MS_MAX, instruction)
         command = (key or b"%d" % place, instruction.conversation, instruction.action)
         if command not in self._commands:

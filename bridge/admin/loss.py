@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.client.connection import Connection
@@ -116,7 +116,7 @@ class LossAcceptance:
             if one.conversation in forgotten
         ]
         if orders:
-            self._instructions.write(*orders)
+            self._instructions.write(*orders, key=uuid4().bytes)
 
     def queue(self, name: str, partition: int) -> Queue:
         """A queue with that partition. Raises QueueNotFound, BadInput, TopicMismatch."""

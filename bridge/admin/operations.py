@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import find_queue
@@ -151,10 +151,10 @@ class Operations:
                     if groups:
                         found += groups
                         exits.push(unneeded.pop_all())
-            deadline = time.monotonic() + timeout
+            deadline, key = time.monotonic() + timeout, uuid4().bytes
             for at in range(0, len(found), SWEEP_CONVERSATIONS):
                 part = found[at : at + SWEEP_CONVERSATIONS]
-                self._instructions.write(*(group.instruction(self._database) for group in part))
+                self._instructions.write(*(group.instruction(self._database) for group in part), key=key)
                 wait_until_resumed(part, deadline)
         report_unread(unread, found=bool(found))
         return [one for group in found for one in group.shown]

@@ -305,9 +305,10 @@ class Catalog:
         """Read new records of the journal. Raises TopicMismatch when its topic was replaced or truncated."""
         with self._journal:
             for messages, position in self._log.added(self._position):
+                changes = list(self._decoded(_changes_in(messages)))
                 with self._lock:
-                    for message in _changes_in(messages):
-                        self._fold(message.offset() or 0, message.value() or b"")
+                    for offset, change in changes:
+                        self._fold(offset, change)
                     self._position = position
 
     # ------------------------------------------------------------------------------------------------------ change
@@ -360,19 +361,23 @@ class Catalog:
         found = self._objects.get(self.database if database is None else database, {}).get(key, BORN_WITH.get(key))
         return found if isinstance(found, kind) else None
 
-    def _fold(self, offset: int, data: bytes) -> None:
-        try:
-            change = decode_change(data)
-        except MalformedRecord as error:
-            if self._unreadable.due():
-                log.warning(
-                    "record %d of topic %s is no change that this version of konverse can read, and was passed over. "
-                    "If a newer version wrote it, upgrade konverse: %s",
-                    offset,
-                    catalog_topic(self.instance),
-                    error,
-                )
-            return
+    def _decoded(self, messages: Iterable[Message]) -> Iterator[tuple[int, Change]]:
+        """Offset and content of each change. Logs records that this version of konverse cannot read."""
+        for message in messages:
+            offset = message.offset() or 0
+            try:
+                yield offset, decode_change(message.value() or b"")
+            except MalformedRecord as error:
+                if self._unreadable.due():
+                    log.warning(
+                        "record %d of topic %s cannot be read as a change (%s) and was skipped. If a newer version of "
+                        "konverse wrote it, upgrade this one",
+                        offset,
+                        catalog_topic(self.instance),
+                        error,
+                    )
+
+    def _fold(self, offset: int, change: Change) -> None:
         if change.expected_offset != offset:
             return  # another change was first; the author of this one appends again
         objects = self._objects.setdefault(change.database, {})

@@ -66,7 +66,7 @@ def verify(
     A second implementation of the protocol does this; it shares nothing with the first but the record layouts. The
     system may keep working. If Redis is configured, its view is compared as well; if Redis does not answer and was
     not named by --redis, a warning is printed and only the logs are verified. Exit code 1: refuted; 7: incomplete,
-    because an open transaction of another producer holds up a log.
+    because an open transaction of another producer holds up a log, or because a newer version wrote one.
     """
     if all_databases and queues:
         raise typer.BadParameter("verifies every queue: leave out the names", param_hint="--all-databases")

@@ -65,7 +65,7 @@ def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, 
 
 
 def topic_ids(queue: Queue) -> dict[str, bytes]:
-    """The ids that the catalog has of a queue's data topic and journal, by topic."""
+    """Topic -> id in the catalog, for a queue's data topic and its journal."""
     return {
         queue.topic: queue.data_topic_id,
         journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,

@@ -47,6 +47,8 @@ AWAITED_WAIT_S: Final = 0.005
 LEAVE_S: Final = 30.0
 """How long to wait for a consumer to leave its group. Brokers may be away, and the client asks them more than once."""
 
+LEAVING_S: Final = 10.0
+"""How long a consumer that leaves its group may still have partitions. The rest of LEAVE_S is for closing it."""
 LEAVING_POLL_S: Final = 0.01
 
 NO_PARTITION_WARNING_S: Final = 15.0
@@ -141,13 +143,13 @@ class Assignment:
             self._close_later(consumer, self._orphans.desertion)
 
     def _leave(self, consumer: Consumer) -> None:
-        """Leave the group, if the consumer is in one, and close the consumer. Its callbacks do nothing then."""
+        """Leave the group, if the consumer is in one, and close the consumer. From then on its callbacks do nothing."""
         self._close_later(consumer, self._desertion, _leave_group if self._options.partitions is None else None)
 
     def _close_later(
         self, consumer: Consumer, desertion: DesertionWatch, first: Callable[[Consumer], None] | None = None
     ) -> None:
-        """Close a consumer in a thread of its own, because its brokers may be away. Calls `first` before."""
+        """Close a consumer in a thread of its own, because its brokers may be away. Calls `first` before closing."""
 
         def close() -> None:
             desertion.wait()
@@ -526,7 +528,7 @@ def _leave_group(consumer: Consumer) -> None:
     with Python's interpreter lock held, and librdkafka, which is ending its part in the group, may never answer: all
     threads of the process stand still. `poll` runs the same callbacks while librdkafka still answers.
     """
-    deadline = time.monotonic() + LEAVE_S
+    deadline = time.monotonic() + LEAVING_S
     with suppress(KafkaException):  # the client has failed for good: it is in no group
         consumer.unsubscribe()
         while consumer.poll(0.0) is not None or consumer.assignment():

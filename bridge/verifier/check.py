@@ -206,9 +206,8 @@ def judge(
         verdict.undecodable += judged.decision is None
         verdict.void += not judged.counts and not isinstance(judged.decision, Part)
         if judged.counts and isinstance(judged.decision, Claim) and judged.decision.fold_version > FOLD_VERSION:
-            raise PartitionHalted(
-                f"the journal of {place.name} needs fold rules {judged.decision.fold_version} from offset "
-                f"{record.offset} on; this verifier has only {FOLD_VERSION}: upgrade konverse"
+            raise newer_rules(
+                f"the journal of {place.name} from offset {record.offset} on", judged.decision.fold_version
             )
     verdict.findings += _whole(verdict)
     heard_to = verdict.journal.judged[-1].record.offset if verdict.journal.judged else -1
@@ -224,6 +223,14 @@ def judge(
     _reach(verdict, data, owners)
     verdict.journal.judged.clear()  # frees the bodies of all commits
     return verdict
+
+
+def newer_rules(what: str, version: int) -> PartitionHalted:
+    """The error for a log that was written by newer fold rules (M19)."""
+    return PartitionHalted(
+        f"{what} needs fold rules {version}; this verifier has only {FOLD_VERSION}, so nothing was judged: upgrade "
+        "konverse"
+    )
 
 
 def _recall(verdict: PartitionVerdict, start: StartingState) -> None:

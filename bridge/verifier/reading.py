@@ -34,7 +34,7 @@ from konverse.schemas.wire import journal as operations
 from konverse.schemas.wire.journal import FOLD_VERSION, Commit
 from konverse.schemas.wire.records import Kind
 
-from .check import Finding, Held, PartitionVerdict, Place, compare, judge
+from .check import Finding, Held, PartitionVerdict, Place, compare, judge, newer_rules
 from .journal import JournalJudge
 from .log_gaps import Gap, describe_gaps, noting_gaps, unexplained
 from .records import Record
@@ -195,10 +195,14 @@ class PartitionReader:
                 )
 
     def _snapshots(self, extent: Extent) -> list[StartingState]:
-        """The complete snapshots that were made by the same fold rules, oldest first."""
+        """The complete snapshots by the same fold rules, oldest first. Raises PartitionHalted for newer rules."""
         first, end = self._log.ends(extent.snapshots, extent.place.partition)
         records = self._read(LogPart(extent.snapshots, extent.place.partition, first, end), lambda _: None)
-        return [one for one in starts(records, extent.place.identity) if one.end.fold_version == FOLD_VERSION]
+        found = starts(records, extent.place.identity)
+        newest = max((one.end.fold_version for one in found), default=FOLD_VERSION)
+        if newest > FOLD_VERSION:
+            raise newer_rules(f"a snapshot of {extent.place.name}", newest)
+        return [one for one in found if one.end.fold_version == FOLD_VERSION]
 
     def _read(self, part: LogPart, progress: Progress, log: LogReader | None = None) -> Iterator[Record]:
         try:

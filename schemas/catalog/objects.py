@@ -171,7 +171,7 @@ class Queue:
         return Address(self.topic, partition, incarnation_tag(self.incarnation))
 
     def log_identity(self, partition: int) -> LogIdentity:
-        """What the CLAIMs of `partition` name."""
+        """Identity of the logs of `partition`, which each CLAIM names."""
         return LogIdentity(self.topic, partition, self.incarnation, self.data_topic_id, self.journal_topic_id)
 
 

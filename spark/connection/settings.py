@@ -183,7 +183,7 @@ def parse(options: Mapping[str, str]) -> ConnectionSettings:
 
 
 def unknown_option(option: str, to: str, known: Sequence[str]) -> str:
-    """Text for an option that a read or a writer (`to`) does not have: suggests the most similar one, and lists all."""
+    """Error text for an option that `to` does not know. It suggests the most similar option, and lists all."""
     near = get_close_matches(option, known, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (

@@ -125,8 +125,9 @@ def _slices(blob: NDArray[np.uint8], at: NDArray[np.int64], width: int) -> NDArr
 
 def _is_zero(blob: NDArray[np.uint8], at: NDArray[np.int64]) -> NDArray[np.bool_]:
     """A mask of the ids at `at` that are zero: they name no writer."""
-    halves: NDArray[np.uint64] = _slices(blob, at, len(NO_WRITER)).view(np.uint64).reshape(-1, 2)
-    return (halves == 0).all(axis=1)
+    halves: NDArray[np.uint64] = _slices(blob, at, len(NO_WRITER)).view(np.uint64)
+    zero: NDArray[np.bool_] = (halves[::2] | halves[1::2]) == 0
+    return zero
 
 
 def _message_types(

@@ -23,13 +23,15 @@ Callback = Callable[[Consumer, list[TopicPartition]], None]
 
 
 class Watched(Consumer):
-    """A consumer that notes which callbacks its `close` runs, and how often it was closed."""
+    """A consumer that notes which callbacks of a group run in its `close`."""
 
-    closed = 0
+    left: list[Consumer] = []  # noqa: RUF012  # shared by all consumers
+    """Consumers that were in a group, and are closed."""
     late: list[str] = []  # noqa: RUF012  # shared by all consumers
-    closing = False
+    closing = in_group = False
 
     def subscribe(self, topics: list[str], *_none: Any, **callbacks: Any) -> None:
+        self.in_group = True
         super().subscribe(topics, **{name: self._noting(name, callback) for name, callback in callbacks.items()})
 
     def _noting(self, name: str, callback: Callback) -> Callback:
@@ -43,7 +45,8 @@ class Watched(Consumer):
     def close(self) -> None:
         self.closing = True
         super().close()
-        Watched.closed += 1
+        if self.in_group:
+            self.left.append(self)
 
 
 def join_and_leave(broker: Broker, first: int) -> None:
@@ -61,7 +64,7 @@ def test_no_callback_of_the_group_runs_while_a_reader_closes_its_client(
     """confluent-kafka would call librdkafka with the interpreter lock held; the process has been seen to freeze."""
     monkeypatch.setattr("konverse.bridge.kafka.clients.Consumer", Watched)
     monkeypatch.setattr(Watched, "late", [])
-    monkeypatch.setattr(Watched, "closed", 0)
+    monkeypatch.setattr(Watched, "left", [])
     settings: dict[str, Any] = {"group_protocol": protocol}
     with connected(servers.bootstrap, database, **settings) as broker:
         open_shop(broker, partitions=3)
@@ -72,6 +75,6 @@ def test_no_callback_of_the_group_runs_while_a_reader_closes_its_client(
         for member in members:
             member.join()
         assert Watched.late == []
-        assert Watched.closed >= MEMBERS * ROUNDS
+        assert len(Watched.left) >= MEMBERS * ROUNDS
         received = drain(broker, "Orders")
     assert sorted(message.body for message in received) == sorted(body for one in sent.values() for body in one)

@@ -10,7 +10,7 @@ from konverse.bridge.catalog.catalog import ROUTED_FRESH_EVERY_S, Catalog
 from konverse.bridge.catalog.lookups import bound, lookup_of
 from konverse.bridge.catalog.network import Network
 from konverse.routing.classifiers import json_path
-from konverse.schemas.catalog.objects import Change, MessageType, Service, Validation, encode_change
+from konverse.schemas.catalog.objects import Change, MessageType, Service, Validation
 from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import RoutingTableNotFound
@@ -33,8 +33,7 @@ class Reading:
     def _refresh(self) -> None:
         self.reads += 1
         for kind, value in self.unread:
-            data = encode_change(Change(self._offset, "sales", kind, value.name, value))
-            self.catalog._fold(self._offset, data)
+            self.catalog._fold(self._offset, Change(self._offset, "sales", kind, value.name, value))
             self._offset += 1
         self.catalog._position = self._offset
         self.unread.clear()

@@ -10,7 +10,7 @@ import pytest
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.network import Network
-from konverse.schemas.catalog.objects import Change, Service, encode_change
+from konverse.schemas.catalog.objects import Change, Service
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, LOCAL, Route
 from konverse.schemas.errors import NotSupportedYet, ServiceNotFound
 
@@ -37,7 +37,7 @@ class Instance:
     def change(self, database: str, kind: str, name: str, value: Any) -> None:
         """CREATE, ALTER or, with None, DROP."""
         offset = self.catalog.version
-        self.catalog._fold(offset, encode_change(Change(offset, database, kind, name, value)))
+        self.catalog._fold(offset, Change(offset, database, kind, name, value))
         self.catalog._position = offset + 1
 
     def service(self, database: str, name: str = ORDERS) -> None:

@@ -247,7 +247,7 @@ def test_a_journal_of_newer_fold_rules_is_not_judged_by_the_older_ones() -> None
         return [Record(0, None, encode_claim(Claim(1, identifier("me"), rules, *place.identity, clean=True)), 0)]
 
     assert judge(place, journal(FOLD_VERSION), [], ()).findings == []
-    with pytest.raises(PartitionHalted, match=rf"{place.name} needs fold rules {FOLD_VERSION + 1} from offset 0 on"):
+    with pytest.raises(PartitionHalted, match=rf"{place.name} from offset 0 on needs fold rules {FOLD_VERSION + 1}"):
         judge(place, journal(FOLD_VERSION + 1), [], ())
 
 
