@@ -48,7 +48,6 @@ SHORT_MODULES: Final = {
     "bridge/runtime/exit_codes.py": "a table",
     "bridge/runtime/forks.py": "hooks of the interpreter",
     "bridge/runtime/ids.py": "the one source of conversation ids",
-    "dialog/rules/heirs.py": "asked by rules that must not import each other",
     "routing/keys/hash.py": "a kind of rule, like its neighbours",
     "schemas/counting.py": "used by texts of every package",
     "schemas/groups.py": "used by the core and Spark",
