@@ -124,7 +124,7 @@ class OpenTransactions:
         self._stable: OffsetRequest | None = None
         self._known: dict[int, int] = {}
         """Partition -> last stable offset at the last look, for partitions with an open transaction."""
-        self._seldom = LogThrottle()
+        self._throttle = LogThrottle()
 
     def poll(self, partitions: Collection[int]) -> None:
         """Ask Kafka when a look is due, or process its answers. Call it often."""
@@ -155,11 +155,11 @@ class OpenTransactions:
         Kafka has answered about these partitions. In another one the transaction may still be open.
         """
         for number, one in found.items():
-            if self._known.get(number) == one.stable and self._seldom.due(number):
+            if self._known.get(number) == one.stable and self._throttle.due(number):
                 log.warning("%s", one.describe(self._topic, number))
         for number in (self._known.keys() & answered) - found.keys():
             del self._known[number]
-            if self._seldom.over(number):
+            if self._throttle.over(number):
                 log.warning("the transaction that held up %s/%d has ended", self._topic, number)
         self._known.update((number, one.stable) for number, one in found.items())
 

@@ -50,7 +50,7 @@ class CatalogChanges:
         self._judge = rules.judge
         self._queue = queue
         self._owners = owners
-        self.altered = ServiceMoves(rules, queue)
+        self.service_moves = ServiceMoves(rules, queue)
         self.dropped = False
         """Whether the queue is no longer in the catalog."""
         self._at = math.inf
@@ -89,7 +89,7 @@ class CatalogChanges:
         if wanted is None or judge is None:
             return
         try:
-            moved = self.altered.read()
+            moved = self.service_moves.read()
             self._read = _CatalogRead(wanted.arrivals, moved, dropped=not judge.keeps(self._queue))
         except EXPECTED_ERRORS as error:
             log.debug("queue %r: cannot determine which objects were dropped: %s", self._queue.name, error)
@@ -105,7 +105,7 @@ class CatalogChanges:
         if self._judge is None or time.monotonic() < since + UNANSWERED_S:
             return since
         try:
-            self.altered.read()
+            self.service_moves.read()
             self.dropped = not self._judge.keeps(self._queue)
         except EXPECTED_ERRORS as error:
             log.debug("cannot determine whether queue %r was dropped: %s", self._queue.name, error)
@@ -121,9 +121,9 @@ class CatalogChanges:
         except EXPECTED_ERRORS as error:
             log.debug("queue %r: cannot determine which objects were dropped: %s", self._queue.name, error)
             return
-        self.altered.update(moved, {owner: reading.arrivals.get(owner, {}) for owner in leading})
-        if not (gone or self.altered.places) or self._at > self._until:
-            self._at = time.monotonic() + LATER_S if self.altered.places else math.inf
+        self.service_moves.update(moved, {owner: reading.arrivals.get(owner, {}) for owner in leading})
+        if not (gone or self.service_moves.places) or self._at > self._until:
+            self._at = time.monotonic() + LATER_S if self.service_moves.places else math.inf
 
     def _leading(self) -> list[Owner]:
         return [owner for owner in self._owners.values() if owner.phase is Phase.LEADING]

@@ -133,7 +133,7 @@ class OwnerDriver:
         """Number of commits so far, and the time until which to poll quickly; None when no commit is awaited."""
         self._standby: Standby | None = None
         self.late = LateTransactions()
-        self.groups = GroupLocator(kafka, queue, self.owners)
+        self.group_locator = GroupLocator(kafka, queue, self.owners)
         self.acceptance: AcceptedLoss | None = None
         """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
         self.attach: Callable[[Owner], None] | None = None
@@ -157,7 +157,7 @@ class OwnerDriver:
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
         owner.staging.settings = self._settings  # a follower was made with older ones
         owner.staging.judge = judge = self._rules.judge
-        owner.staging.altering.services = self.catalog_changes.altered.places
+        owner.staging.altering.services = self.catalog_changes.service_moves.places
         if judge is not None:
             context = owner.staging.context
             context.messages = context.messages._replace(validation=judge.letter)
@@ -340,7 +340,7 @@ class OwnerDriver:
             if self._view is not None:
                 exits.callback(self._view.close)
             exits.callback(self._reading.close)
-            exits.callback(self.groups.close)
+            exits.callback(self.group_locator.close)
             exits.callback(self._truncation.close)
             exits.callback(self._appender.close)
             exits.callback(self._snapshots.close)

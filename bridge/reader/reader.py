@@ -104,7 +104,11 @@ class OwnerHost:
 
         The guard is free while the journals of other partitions are read, so that other threads can work.
         """
-        staging, groups, wanted = self._owner.staging, self._driver.groups, GroupRequest(transaction, dialog, group)
+        staging, groups, wanted = (
+            self._owner.staging,
+            self._driver.group_locator,
+            GroupRequest(transaction, dialog, group),
+        )
         with self._guard:
             search = search_for(staging, groups.ours, groups.addresses, wanted)
             if search is None:
@@ -250,7 +254,7 @@ class Reader:
                         self._driver.catalog_changes.check_service(service)
                 for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
                     # a conversation that cannot follow its service continues here
-                    self._driver.catalog_changes.altered.check(service)
+                    self._driver.catalog_changes.service_moves.check(service)
                 for owner, endpoint in found:
                     services.add(endpoint.service)
                     transaction = take(owner, self._driver.commit, endpoint, whole=dialog is None)

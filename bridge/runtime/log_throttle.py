@@ -42,8 +42,8 @@ class RepeatedLines(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seldom = LogThrottle()
+        self._throttle = LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is logged."""
-        return self._seldom.due(re.sub(r"\d+", "#", record.getMessage())) > 0
+        return self._throttle.due(re.sub(r"\d+", "#", record.getMessage())) > 0

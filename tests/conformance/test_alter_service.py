@@ -272,7 +272,7 @@ def test_079_a_conversation_that_cannot_move_is_received_on_the_old_queue(
     with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
         until(lambda: living(orders), "it has come")
         broker.admin.alter_service(ORDER_SERVICE, queue=later)
-        until(lambda: living(orders) and orders._driver.catalog_changes.altered.places, "the reader knows")
+        until(lambda: living(orders) and orders._driver.catalog_changes.service_moves.places, "the reader knows")
         for body in (b"0", b"1"):
             waiting = pool.submit(orders.receive, dialog=dialog.id, timeout=DEADLINE_S)
             if body == b"1":

@@ -76,6 +76,6 @@ def test_the_reader_lock_is_not_held_while_the_catalog_is_read(
             orders.wait_for_partitions(1)
             broker.admin.alter_service(ORDER_SERVICE, queue="Later")
             held.clear()
-            until(lambda: living(orders) or orders._driver.catalog_changes.altered.places, "the reader knows")
+            until(lambda: living(orders) or orders._driver.catalog_changes.service_moves.places, "the reader knows")
     assert held
     assert not any(held)

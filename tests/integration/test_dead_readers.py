@@ -128,7 +128,7 @@ def test_a_substitute_is_a_reader_of_the_queue_that_a_service_has_left(broker: B
         orders.wait_for_partitions(1)
         broker.admin.create_queue("Later")
         broker.admin.alter_service(ORDER_SERVICE, queue="Later")
-        until(lambda: living(orders) or orders._driver.catalog_changes.altered.places, "the reader knows")
+        until(lambda: living(orders) or orders._driver.catalog_changes.service_moves.places, "the reader knows")
     with broker.reader("Later") as later, pumped(later):
         until(lambda: reading(broker).reader, "a substitute owns the partition")
         state = silent(broker)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.owner.alarms import log_alarms
-from konverse.bridge.runtime import log_throttle as seldom
+from konverse.bridge.runtime import log_throttle
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.fold.journal import JournalFeed, JournalRecord
 from konverse.dialog.state.recent import Alarm, Forgery, alarm_of, alarm_of_session
@@ -56,7 +56,7 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
     assert "sales.Orders/0 is undecodable: " in line
     assert "500 records" in line
     assert f"write to topic {topic}, and revoke that right" in line
-    monkeypatch.setattr(seldom, "AGAIN_S", 0.0)
+    monkeypatch.setattr(log_throttle, "AGAIN_S", 0.0)
     later = LogThrottle()
     for at in (600, 601):
         assert not [*feed.decisions([JournalRecord(at, b"garbage", at)])]

@@ -92,7 +92,7 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
 
     driver.give_back = give_back
     driver._standby = None
-    parts = ["_outputs", "_snapshots", "_appender", "_truncation", "groups", "_reading", "_view"]
+    parts = ["_outputs", "_snapshots", "_appender", "_truncation", "group_locator", "_reading", "_view"]
     for name in parts:
         setattr(driver, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
     with pytest.raises(RuntimeError):

@@ -243,15 +243,15 @@ def test_a_receive_for_a_service_that_moved_raises_an_error_that_names_its_new_q
     catalog.objects |= {(Queue, each.name): each for each in (before, later)}
     looked_after: list[Queue] = []
     rules = Rules(lambda *_: None, judge, None, looked_after.append)
-    altered = ServiceMoves(rules, before)
-    altered.check("orders")
+    moves = ServiceMoves(rules, before)
+    moves.check("orders")
     catalog.news[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
-    altered.update(altered.read(), {})
+    moves.update(moves.read(), {})
     with pytest.raises(ServiceAltered, match="'Later'") as error:
-        altered.check("orders")
+        moves.check("orders")
     assert error.value.number == 8468
-    altered.check("shop")
-    assert altered.places["orders"](b"group").topic == later.topic
+    moves.check("shop")
+    assert moves.places["orders"](b"group").topic == later.topic
     assert looked_after == []
     ServiceMoves(rules, later)
     assert looked_after == [before]

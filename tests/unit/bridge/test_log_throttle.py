@@ -1,4 +1,4 @@
-"""A repeated log message is logged seldom."""
+"""A repeated log message is logged module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from konverse.bridge.runtime import log_throttle as seldom
+from konverse.bridge.runtime import log_throttle as module
 from konverse.bridge.runtime.log_throttle import RepeatedLines
 
 
@@ -21,5 +21,5 @@ def test_lines_that_differ_in_numbers_alone_are_one(monkeypatch: pytest.MonkeyPa
     assert said("%s: connection to port %d refused", "FAIL", 9092)
     assert not said("%s: connection to port %d refused", "FAIL", 9093)
     assert said("another trouble")
-    now[0] += seldom.AGAIN_S
+    now[0] += module.AGAIN_S
     assert said("%s: connection to port %d refused", "FAIL", 9092)

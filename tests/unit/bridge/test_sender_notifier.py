@@ -153,7 +153,7 @@ def test_the_end_of_a_target_side_does_not_end_the_dialog_of_the_session(world: 
     assert world.dialog.open
 
 
-def test_end_news_without_a_sender_is_ignored(world: World) -> None:
+def test_an_end_is_ignored_while_the_process_has_no_sender(world: World) -> None:
     SenderNotifier(lambda: None).follow(world.home)
     world.peer_ends(5)
 
