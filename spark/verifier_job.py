@@ -17,7 +17,9 @@ import pyarrow as pa
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.verifier.check import PartitionVerdict
-from konverse.bridge.verifier.reading import Judged, PartitionReader, Progress, Verification, Views
+from konverse.bridge.verifier.reading import Extent, Judged, PartitionReader, Progress, Verification, Views
+from konverse.bridge.verifier.view import Shown
+from konverse.schemas.errors import PartitionHalted
 from konverse.spark.connection.requirements import require
 
 from .session import local_session
@@ -45,7 +47,7 @@ def spread(master: str | None) -> Judged:
 def verdicts(
     spark: SparkSession, verification: Verification, views: Views, progress: Progress
 ) -> Iterator[PartitionVerdict]:
-    """The verdict of each partition, in their order."""
+    """The verdict of each partition, in their order. Raises PartitionHalted for logs of newer fold rules."""
     settings, extents = verification.kafka.settings, verification.extents
     owners, since_ms = verification.owners, verification.since_ms
 
@@ -55,8 +57,8 @@ def verdicts(
             for batch in batches:
                 for number in batch.column("id").to_pylist():
                     place = extents[number].place
-                    verdict = reading.judge(extents[number], views.get((place.topic, place.partition)))
-                    yield pa.RecordBatch.from_pydict({"number": [number], "verdict": [packed(verdict)]})
+                    verdict = sent_verdict(reading, extents[number], views.get((place.topic, place.partition)))
+                    yield pa.RecordBatch.from_pydict({"number": [number], "verdict": [verdict]})
 
     numbers = spark.range(len(extents), numPartitions=len(extents))
     for row in sorted(numbers.mapInArrow(work, _SCHEMA).collect()):
@@ -64,14 +66,24 @@ def verdicts(
         yield unpacked(row.verdict)
 
 
-def packed(verdict: PartitionVerdict) -> bytes:
+def sent_verdict(reading: PartitionReader, extent: Extent, view: Shown | None) -> bytes:
+    """The verdict of a partition, or the PartitionHalted that stands in its place, as a task sends it."""
+    try:
+        return packed(reading.judge(extent, view))
+    except PartitionHalted as error:  # in the driver it would be an exception of Spark, with a traceback
+        return packed(error)
+
+
+def packed(verdict: PartitionVerdict | PartitionHalted) -> bytes:
     """A verdict as a task sends it to the driver."""
     return zlib.compress(pickle.dumps(verdict, pickle.HIGHEST_PROTOCOL), 1)
 
 
 def unpacked(sent: bytes) -> PartitionVerdict:
-    """The verdict that a task has sent."""
-    verdict: PartitionVerdict = pickle.loads(zlib.decompress(sent))  # noqa: S301  # our own tasks have written it
+    """The verdict that a task has sent. Raises the PartitionHalted that it has sent."""
+    verdict: PartitionVerdict | PartitionHalted = pickle.loads(zlib.decompress(sent))  # noqa: S301  # our own tasks
+    if isinstance(verdict, PartitionHalted):
+        raise verdict
     return verdict
 
 
