@@ -128,6 +128,16 @@ def test_the_errors_example_distinguishes_application_errors_from_broker_errors(
     assert lines[-1] == "ConversationEnded (8429)"
 
 
+def test_a_directory_creates_the_route_that_a_message_waits_for(example: Example) -> None:
+    lines = [
+        "the report to //weather/Office waits",
+        "the office has it: 12 degrees",
+        "the route to //weather/Office is LOCAL",
+    ]
+    assert example("directory") == lines
+    assert example("directory") == lines[1:], "the route of the first run is still there"
+
+
 def test_a_program_answers_under_konverse_run(
     servers: Servers, database: str, tmp_path: Path, example: Example
 ) -> None:
