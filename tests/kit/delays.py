@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.server.server import InstanceServer
 from konverse.schemas.identifiers import delays
 
 
@@ -17,13 +18,12 @@ def is_delayed(dialog: Dialog) -> bool:
 
 
 @contextmanager
-def serving(broker: Broker) -> Iterator[None]:
-    """A server of the instance, in a thread."""
-    with broker.server() as server:
-        thread = threading.Thread(target=server.run, daemon=True)
-        thread.start()
+def serving(broker: Broker) -> Iterator[InstanceServer]:
+    """A server of the instance, which runs in a thread. Raises the error that ended it."""
+    with broker.server() as server, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.run)
         try:
-            yield
+            yield server
         finally:
             server.stop()
-            thread.join()
+        running.result()
