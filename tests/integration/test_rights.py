@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from konverse.bridge.admin.rights import GROUP, TOPIC, Right, on_topic
+from konverse.bridge.admin.rights import GROUP, TOPIC, Right
 from konverse.bridge.broker import Broker
 from konverse.bridge.owner.snapshots import Truncation
 from konverse.dialog.owner.events import Truncate
