@@ -271,7 +271,7 @@ def test_every_example_is_listed_and_run() -> None:
     listed = re.findall(
         r"^\| \[[a-z_/]+\.py\]\(([a-z_/]+)\.py\)", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE
     )
-    aside = {"__init__", "demo", "spark_demo", "routing_demo", "patterns/__init__", "patterns/tables"}
+    aside = {"__init__", "demo", "spark_demo", "routing_demo", "routes_demo", "patterns/__init__", "patterns/tables"}
     paths = [*FOLDER.glob("*.py"), *FOLDER.glob("patterns/*.py")]
     assert sorted(listed) == sorted({path.relative_to(FOLDER).with_suffix("").as_posix() for path in paths} - aside)
     here = Path(__file__).read_text("utf-8")
