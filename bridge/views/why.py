@@ -136,7 +136,7 @@ class _Search:
         delayed = state.delayed.dialogs.get(endpoint.index)
         if delayed is None:
             return
-        wanted, count = delayed.wanted, counted(len(delayed.records), "record")
+        wanted, count = delayed.wanted, counted(len(delayed), "record")
         broker_id = None if wanted.broker_instance is None else UUID(wanted.broker_instance)
         network = Network(self._kafka, self._catalog, self._catalog.database_of(wanted.topic))
         yield f"It is delayed with {count}. {network.status(wanted.service, broker_id)}."

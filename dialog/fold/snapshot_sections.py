@@ -315,7 +315,7 @@ def restore_levels(state: Partition, value: dict[str, Any]) -> None:
 
 def delayed_of(state: Partition) -> Iterator[dict[str, Any]]:
     """The records of delayed endpoints as of this call. The state may change before the iterator is consumed."""
-    return _delayed([(index, delayed.records.copy()) for index, delayed in state.delayed.dialogs.items()])
+    return _delayed([(index, delayed.records) for index, delayed in state.delayed.dialogs.items()])
 
 
 def _delayed(dialogs: list[tuple[int, list[DelayedRecord]]]) -> Iterator[dict[str, Any]]:

@@ -42,20 +42,49 @@ class RouteWanted(NamedTuple):
 
 
 class Delayed:
-    """A delayed conversation: the route that it wants, and its records in the order of the log."""
+    """A delayed conversation: the route that it wants, and its records in the order of the log.
 
-    __slots__ = ("records", "wanted")
+    Most have one record, and many wait at once. So the first record needs no object of its own.
+    """
+
+    __slots__ = ("_body", "_header", "_later", "_stamp", "offset", "wanted")
 
     def __init__(self, wanted: RouteWanted) -> None:
         self.wanted = wanted
-        self.records: list[DelayedRecord] = []
+        self.offset = 0
+        """Data offset of the first record, once there is one."""
+        self._header = b""
+        """Header of the first record; empty before it is kept."""
+        self._body: bytes | None = None
+        self._stamp: Stamp = 0
+        self._later: tuple[DelayedRecord, ...] | list[DelayedRecord] = ()
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return bool(self._header) + len(self._later)
 
     @property
     def begin(self) -> Begin:
-        """The BEGIN block of its first record."""
-        begin = decode(self.records[0].header).suffix.begin
+        """The BEGIN block of the first record."""
+        begin = decode(self._header).suffix.begin
         assert begin is not None
         return begin
+
+    @property
+    def records(self) -> list[DelayedRecord]:
+        """All records."""
+        if not self._header:
+            return []
+        return [DelayedRecord(self.offset, self._header, self._body, self._stamp), *self._later]
+
+    def keep(self, record: DelayedRecord) -> None:
+        """Append a record."""
+        if not self._header:
+            self.offset, self._header, self._body, self._stamp = record
+        elif isinstance(self._later, list):
+            self._later.append(record)
+        else:
+            self._later = [record]
 
 
 class DelayedDialogs:
@@ -94,11 +123,11 @@ class DelayedDialogs:
     def records_of(self, endpoint: Endpoint) -> int:
         """Number of records that wait at an endpoint."""
         delayed = self.dialogs.get(endpoint.index)
-        return 0 if delayed is None else len(delayed.records)
+        return 0 if delayed is None else len(delayed)
 
     def oldest(self) -> int | None:
         """Lowest data offset of a record that waits; None when none does."""
-        return min((delayed.records[0].offset for delayed in self.dialogs.values()), default=None)
+        return min((delayed.offset for delayed in self.dialogs.values() if delayed), default=None)
 
     def begin(self, endpoint: Endpoint, wanted: RouteWanted) -> None:
         """Delay an endpoint that was just made."""
@@ -107,7 +136,7 @@ class DelayedDialogs:
 
     def keep(self, index: int, record: DelayedRecord) -> None:
         """Append a record of a delayed endpoint."""
-        self.dialogs[index].records.append(record)
+        self.dialogs[index].keep(record)
         self.count += 1
         self.bytes += len(record.header) + len(record.body or b"")
 
@@ -118,9 +147,10 @@ class DelayedDialogs:
             return []
         if not self.dialogs:
             self.wanted.clear()
-        self.count -= len(delayed.records)
-        self.bytes -= sum(len(record.header) + len(record.body or b"") for record in delayed.records)
-        return delayed.records
+        records = delayed.records
+        self.count -= len(records)
+        self.bytes -= sum(len(record.header) + len(record.body or b"") for record in records)
+        return records
 
     def let_go(self, endpoint: Endpoint) -> None:
         """End the delay of an endpoint that ends: its records are judged as if they came now. They begin nothing."""
