@@ -9,8 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.fold.fold import SecondFold, as_said
-from konverse.bridge.verifier.fold.moved_state import MovedState
-from konverse.bridge.verifier.fold.state import NOT_YET, Facts
+from konverse.bridge.verifier.fold.state import NOT_YET, Facts, MovedState
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import Address, Role, incarnation_tag, owner_writer

@@ -73,7 +73,7 @@ def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer, first: int) 
     record is lost, that may have been the CLOSE_WRITER of an earlier id of this session. So the lost records may
     concern every conversation whose session has no known heir here.
     """
-    knows = any(lane.writer.id == writer.id for lane in endpoint.lanes()) or state.delayed.has_of(endpoint, writer.id)
+    knows = any(lane.writer.id == writer.id for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
         return True
     return may_go_on(state, endpoint.opener, writer.id, unclosed=first == 0)

@@ -30,7 +30,6 @@ from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import WAY_ON, MalformedRecord, PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
-from konverse.schemas.levels import UNRANKED
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from konverse.schemas.system_messages import BEGUN_TWICE_BODY, ERROR
 from konverse.schemas.wire.envelope import decode, encode_suffix
@@ -49,8 +48,8 @@ from konverse.schemas.wire.records import (
     Suffix,
 )
 
-from .endings import answer_end, end_endpoint, forget_first_of_home, peer_ends, refuse_first_of_home
-from .groups import rank, set_level
+from .endings import answer_end, forget_first_of_home, peer_ends, refuse_first_of_home
+from .groups import set_level
 from .half_close import answer_fin
 from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, other, refuse_begin, refuse_over, say_no_peer
 
@@ -90,7 +89,6 @@ def relocate(state: Partition, operation: Relocate) -> None:
     for number, piece in enumerate(pieces):
         suffix = encode_suffix(Suffix(fragment=(number, len(pieces))))
         stream.push(Run(prefix, key, NO_SEQUENCE, suffix, [piece]))
-    delayed = state.delayed.release(endpoint)
     arrival = moves.arrivals.pop(index, None)  # else `forget` would report to the previous place that it is over
     previous = None if arrival is None else arrival.previous
     opened = endpoint.committed is not State.STARTED_OUTBOUND
@@ -99,8 +97,6 @@ def relocate(state: Partition, operation: Relocate) -> None:
     state.unread -= len(endpoint.queue)
     state.unread_bytes -= bytes_of(endpoint.queue)
     state.forget(endpoint)
-    for offset, header, body, stamp in delayed:
-        forwarded(state, offset, header, decode(header), (body, stamp))
 
 
 def first_place(state: Partition, endpoint: Endpoint) -> Address:
@@ -117,7 +113,7 @@ def _group_of(endpoint: Endpoint) -> bytes | None:
 
 def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
     """Complete state of an endpoint, for its next place."""
-    clock, delayed = endpoint.clock or NOTHING_EXPECTED, endpoint in state.delayed
+    clock = endpoint.clock or NOTHING_EXPECTED
     return Moved(
         state.moves.generation_of(endpoint.index) + 1,
         state.address,
@@ -132,7 +128,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         endpoint.key,
         _group_of(endpoint),
         state.beginning.get(endpoint.index),
-        0 if delayed else endpoint.received,  # the records that wait follow it, and are counted there
+        endpoint.received,
         endpoint.consumed,
         endpoint.sent,
         [(lane.writer.id, lane.last) for lane in endpoint.lanes()],
@@ -141,7 +137,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         None if endpoint.finished is None else MovedFinish(*endpoint.finished),
         *clock.times,
         clock.end_of_stream,
-        UNRANKED if delayed else endpoint.level,
+        endpoint.level,
     )
 
 
@@ -198,10 +194,7 @@ def _fail_both(state: Partition, offset: int, living: Endpoint, moved: Moved) ->
         say_no_peer(state, peer, role, conversation, BEGUN_TWICE_BODY)
     closed = Closed(moved.generation - 1, awaits_home=role is Role.TARGET)
     tell_closed(state.stream_to(moved.previous), role, conversation, closed)
-    if living in state.delayed:
-        end_endpoint(state, living, BEGUN_TWICE_BODY)
-    else:
-        peer_ends(state, living, (offset, ERROR, BEGUN_TWICE_BODY, state.now_ms), failed=True)
+    peer_ends(state, living, (offset, ERROR, BEGUN_TWICE_BODY, state.now_ms), failed=True)
 
 
 def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, code: State) -> None:
@@ -213,11 +206,8 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         far_lane(endpoint, writer).last = last
     if moved.finished is not None:
         endpoint.finished = Finished(*moved.finished)
-    if moved.level != UNRANKED:
-        set_level(state, endpoint, moved.level)
+    set_level(state, endpoint, moved.level)
     state.add(endpoint, moved.group)
-    if moved.level == UNRANKED:
-        rank(state, endpoint)
     state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous, moved.first, moved.named)
     if moved.begin is not None:  # the first message will leave from here
         state.beginning[endpoint.index] = moved.begin

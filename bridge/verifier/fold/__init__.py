@@ -31,8 +31,7 @@ Modules:
     groups      conversation groups and priority levels
     timers      timers and lifetimes
     attempts    handlers that failed and owners that died
-    moves       endpoints that move to another partition; moved_state: how they left and arrived
-    delays      conversations that wait for the place of their target
+    moves       endpoints that move to another partition
     batches     rows that Spark writes
     loss, holes deleted data, and the counters that writers lost with it
     forgeries   records under another producer's writer and counter

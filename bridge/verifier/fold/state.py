@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.records import Key, LogRecord
 from konverse.schemas.groups import own_group
-from konverse.schemas.identifiers import Address, Role, delays
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import QUERY_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
@@ -38,7 +38,6 @@ from konverse.schemas.wire.records import (
 from .ended import EndedNames, how_it_ends
 from .forgeries import TakenContents
 from .holes import SecondLosses
-from .moved_state import SecondMoves
 
 Facts = tuple[str, int, int, int, int, bool]
 """A side as the view shows it: state, next sequence number, accepted, consumed, unread, whether an Error waits."""
@@ -65,7 +64,6 @@ TALLIED: Final = (
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "cleaned up elsewhere", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "ranked", "moved with a level",
-    "delayed", "delayed and routed", "delayed and over",
 )  # fmt: skip
 NOT_YET: Final = sys.maxsize
 """Order of an output that may not leave yet."""
@@ -171,21 +169,12 @@ class Side:
     left: bool = False
     """It has moved to another partition."""
     level: int = DEFAULT_LEVEL
-    unranked: bool = False
-    """It moved here without a level: the COMMIT that takes it in gives one."""
-    delayed: list[tuple[Envelope, LogRecord]] | None = None
-    """Of a target without a place: its records in the order of the log. None: it is not delayed."""
     since: int = -1
     """Order of the COMMIT with which it began here; -1 if that was not read."""
 
     def forget_urgent(self) -> None:
         """Drop the waiting Error, the waiting DialogTimer and the timer. Only the lifetime of the side stays."""
         self.error = self.rang = self.timer_ms = self.end_of_stream = None
-
-    @property
-    def received(self) -> int:
-        """Number of messages that came, accepted or delayed."""
-        return len(self.heard) + sum(envelope.kind is Kind.MESSAGE for envelope, _ in self.delayed or ())
 
     @property
     def gone(self) -> bool:
@@ -214,7 +203,7 @@ class Side:
         """The side as the view must show it."""
         consumed = len(self.consumed)
         unread = 0 if self.ended else len(self.heard) - consumed
-        return self.code, self.numbering, self.received, consumed, unread, self.error is not None
+        return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
 
 
 def minted_ms(writer: bytes) -> int | None:
@@ -279,7 +268,6 @@ class SecondState:
         self.fates: dict[BounceId, MailboxOutcome] = {}
         """How each message left the mailbox."""
         self.incarnation = b""
-        self.delays, self.loose = delays(address.topic), list[tuple[Envelope, LogRecord]]()
         self.moves = SecondMoves()
         self.rejected: dict[int, Rejection] = {}
         self.given_up: set[bytes] = set()
@@ -314,7 +302,6 @@ class SecondState:
         flags = NAMED if side.key[0] == Role.INITIATOR and self.is_named(side) else 0
         self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
-        self.let_go(side)
         side.forget_urgent()
         side.thrown_away += side.heard[len(side.consumed) :]
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
@@ -325,21 +312,12 @@ class SecondState:
         self.stage(side.peer_at, Output(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
         self.bury(side)
 
-    def let_go(self, side: Side) -> None:
-        """Have the records of a delayed side that ends judged next, behind its end."""
-        self.loose += side.delayed or ()
-        side.delayed = None
-
     def is_named(self, side: Side) -> bool:
         """Whether the caller chose the id of its conversation."""
         return side.named or side.key in self.named.living
 
     def fail(self, side: Side, offset: int, body: bytes) -> None:
         """Fail a conversation: both sides get an Error; messages accepted before can still be received."""
-        if side.delayed is not None:
-            self.given_up.add(side.key[1])
-            self.end(side, failed=True)
-            return
         self.await_home(side)
         side.peer_failed = True
         self.given_up.add(side.key[1])
@@ -580,6 +558,61 @@ class SecondBatches:
     def decided(self, query: bytes) -> int:
         """The highest batch of a query that was decided here; -1: none."""
         return max((batch.number for batch, _ in self.judged[query]), default=-1)
+
+
+class MovedState(NamedTuple):
+    """The state of a side that moves, as it left or as it arrived; the two must be equal."""
+
+    previous: Address
+    named: bool
+    code: str
+    peer_at: Address
+    opener: bytes
+    group: bytes
+    received: int
+    consumed: int
+    numbering: int
+    voices: tuple[tuple[bytes, int], ...]
+    waiting: tuple[tuple[str, bytes, int, Origin], ...]
+    error: tuple[str, bytes, int, Origin] | None
+    finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None, tuple[bytes, ...]]
+    """Whether this side and its peer have sent FIN, the peer's answer to this side's FIN, and whose FINs it has
+    answered."""
+    rang: tuple[str, bytes, int, Origin] | None
+    times: tuple[int | None, int | None, str | None]
+    """When its timer is due, when its lifetime ends, and the type of the message to send when the timer rings."""
+    level: int
+
+
+class SecondStub(NamedTuple):
+    """The stub of a side that has moved away."""
+
+    to: Address
+    previous: Address | None
+    """Where it lived before this place."""
+    opened: bool
+    """Whether a message had been sent in either direction, as far as this partition knew."""
+
+
+class SecondMoves:
+    """Sides that have moved away from a partition, and to it."""
+
+    def __init__(self) -> None:
+        self.stubs: dict[Key, dict[int, SecondStub]] = {}
+        """Side -> generation that left -> its stub."""
+        self.away: dict[Key, bytes] = {}
+        """Side that left a stub -> its opener; only for moves that this fold has seen."""
+        self.over_elsewhere: set[bytes] = set()
+        """Conversations that moved away and are over where they went."""
+        self.installing: dict[bytes, list[bytes]] = {}
+        """Sender -> pieces of a side that is arriving."""
+        self.groups: dict[bytes, Address] = {}
+        """Group -> partition to which the COMMIT being folded moves it."""
+        self.leaving: dict[bytes, Address] = {}
+        """Group -> partition to which it has to move: MOVE CONVERSATION put a side into a group that lives there."""
+        self.left: dict[tuple[Key, int], list[MovedState]] = {}
+        """Side and its new generation -> state as it left; several if the id was used again."""
+        self.arrived: dict[tuple[Key, int], list[MovedState]] = {}
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ import pytest
 from konverse.bridge.verifier.check import Finding, Held, PartitionVerdict, Place, compare, judge
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.bridge.verifier.fold.ingest import ingest
-from konverse.bridge.verifier.fold.moved_state import MovedState
-from konverse.bridge.verifier.fold.state import CODES
+from konverse.bridge.verifier.fold.state import CODES, MovedState
 from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
@@ -35,7 +34,7 @@ from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
-SWARMS = {seed: draw(Choices(seed, None), seed) for seed in range(70)}
+SWARMS = {seed: draw(Choices(seed, None)) for seed in range(70)}
 SEEDS = [
     seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers or swarm.cuts)
 ]
@@ -45,7 +44,7 @@ SEEDS = [
 @cache
 def simulated(seed: int) -> tuple[tuple[Place, tuple[Record, ...], tuple[Record, ...]], ...]:
     choices = Choices(seed, None)
-    swarm = draw(choices, seed)
+    swarm = draw(choices)
     with tuned(choices, swarm):
         world = World(choices, swarm)
         world.run()
