@@ -69,9 +69,9 @@ def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer, first: int) 
     """Whether one of a writer's lost records, from counter `first` on, may be for an endpoint.
 
     An owner may write to all. A session may where it has written, also before the endpoint moved here, to what it
-    opened, and to a conversation with an id that a caller chose: several sessions may begin it. If a session's first
-    record is lost, that may have been the CLOSE_WRITER of an earlier id of this session. So the lost records may
-    concern every conversation whose session has no known heir here.
+    opened, and to a conversation with an id that a caller chose: several sessions may begin it. The first record under
+    an id may be the CLOSE_WRITER of the id before. If it is lost, the records behind it may belong to every
+    conversation whose session has no known heir here.
     """
     knows = any(lane.writer.id == writer.id for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):

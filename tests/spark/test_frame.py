@@ -79,13 +79,13 @@ def test_numbers_of_every_length_are_read() -> None:
     assert_same(frame.decode(headers), [*headers])
 
 
-def test_records_by_nobody_and_closings_of_nobody_are_not_sound() -> None:
-    nobody = bytes(16)
+def test_records_by_the_zero_id_and_closings_of_it_are_not_sound() -> None:
+    zero = bytes(16)
     headers = [
         encode_envelope(Envelope(kind, 0, Role.INITIATOR, ORDERS.tag, writer, conversation, 0, -1, Suffix()))
         for kind in (Kind.MESSAGE, Kind.CLOSE_WRITER, Kind.VOID)
-        for writer in (nobody, SOMEBODY)
-        for conversation in (nobody, SOMEBODY)
+        for writer in (zero, SOMEBODY)
+        for conversation in (zero, SOMEBODY)
     ]
     messages, closings, voids = [False, False, True, True], [False, False, False, True], [False, False, True, True]
     assert frame.decode(headers).sound.tolist() == [*messages, *closings, *voids]

@@ -392,6 +392,22 @@ def test_a_copy_of_an_instruction_is_carried_out_but_not_logged_again(
     assert (len(orders.done), len(caplog.messages), listener._unreported) == (2, 1, {})
 
 
+def test_a_command_is_logged_again_when_other_records_have_its_offsets(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The topic was cut or made again, so what was known of its offsets is forgotten."""
+    orders, said = Reader(), instruction(Action.CLEANUP, first=0)
+    listener._kept, listener._readers = {}, SimpleNamespace(open=lambda: [orders])
+    listener._keep(5, 0, said, b"command")
+    listener._begin_anew()
+    listener._keep(0, 0, said, b"command")
+    orders.outcomes = [True]
+    with caplog.at_level(logging.INFO):
+        listener._obey()
+        listener._obey()
+    assert (len(orders.done), len(caplog.messages)) == (1, 1)
+
+
 def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_of_the_next_command_too(
     listener: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

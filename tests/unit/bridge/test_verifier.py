@@ -8,16 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from konverse.bridge.verifier import reading as verifying
 from konverse.bridge.verifier.check import Finding, Held, PartitionVerdict, Place, compare, judge
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.bridge.verifier.fold.ingest import ingest
 from konverse.bridge.verifier.fold.state import CODES, MovedState
 from konverse.bridge.verifier.journal import JournalJudge
-from konverse.bridge.verifier.reading import digest, shorten
+from konverse.bridge.verifier.reading import PartitionReader, digest, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.bridge.verifier.view import Shown, compare_view
 from konverse.dialog.state.transitions import State
@@ -249,6 +251,20 @@ def test_a_journal_of_newer_fold_rules_is_not_judged_by_the_older_ones() -> None
     assert judge(place, journal(FOLD_VERSION), [], ()).findings == []
     with pytest.raises(PartitionHalted, match=rf"{place.name} from offset 0 on needs fold rules {FOLD_VERSION + 1}"):
         judge(place, journal(FOLD_VERSION + 1), [], ())
+
+
+def test_a_snapshot_of_newer_fold_rules_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M19. Where the logs before it are deleted, every COMMIT behind it would be called void."""
+    found = [SimpleNamespace(end=SimpleNamespace(fold_version=FOLD_VERSION + late)) for late in (0, 1)]
+    log: Any = SimpleNamespace(ends=lambda *_: (0, 0))
+    extent: Any = SimpleNamespace(snapshots="s", place=SimpleNamespace(partition=0, name="orders/0", identity=()))
+    reading = PartitionReader(log, (), None)
+    monkeypatch.setattr(reading, "_read", lambda *_: iter(()))
+    monkeypatch.setattr(verifying, "starts", lambda *_: found[:1])
+    assert reading._snapshots(extent) == found[:1]
+    monkeypatch.setattr(verifying, "starts", lambda *_: found)
+    with pytest.raises(PartitionHalted, match=f"a snapshot of orders/0 needs fold rules {FOLD_VERSION + 1}"):
+        reading._snapshots(extent)
 
 
 # --------------------------------------------------------------------------------------------------- harmless changes

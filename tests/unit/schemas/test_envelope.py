@@ -70,7 +70,7 @@ def test_the_longest_honest_envelope_has_room(suffix: Suffix) -> None:
         (Kind.VOID, identifier("w"), bytes(16), True),
     ],
 )
-def test_no_record_is_written_by_nobody_and_none_closes_nobody(
+def test_a_record_by_the_zero_id_or_one_that_closes_it_is_malformed(
     kind: Kind, writer: bytes, conversation: bytes, allowed: bool
 ) -> None:
     """The zero id stands for "no heir, ever". Partitions would look its heirs up for ever."""
