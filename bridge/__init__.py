@@ -9,7 +9,7 @@ The packages are layers, the highest first. A package imports only from packages
     cli           the `konverse` command: options in, text and exit codes out
     worker        the processes of `konverse run`, and their supervisor
     broker        `connect` and `Broker`: the calls of an application
-    admin         CREATE, ALTER and DROP; what operators do to conversations
+    admin         CREATE, ALTER and DROP; commands of operators on conversations
     views         Service Broker's catalog views, and `why`
     router        routing services: a classifier between initiators and targets
     client        the sender of a process, its dialogs, transactions and mailboxes; pools

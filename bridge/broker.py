@@ -223,9 +223,9 @@ class Broker(RouterRegistry):
         """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.
 
         At most `batch` conversation groups share a commit; `max_messages` is TOP; iteration ends after `timeout`
-        seconds without work; `partitions` takes exactly these partitions instead of a share. With `standby` the reader
-        follows all other partitions, so that it can take one over at once when it is assigned. Raises QueueNotFound,
-        InvalidSettings, TopicMismatch when the queue's topics are missing or were created again.
+        seconds without a message; `partitions` takes exactly these partitions instead of a share. With `standby` the
+        reader follows all other partitions, so that it can take one over at once when it is assigned. Raises
+        QueueNotFound, InvalidSettings, TopicMismatch when the queue's topics are missing or were created again.
         """
         self._check_open()
         known = self.catalog.get(Queue, queue)
@@ -267,9 +267,9 @@ class Broker(RouterRegistry):
 
         There is one conversation for each key. Sends without a key use one for each thread or, with `size`, rotate
         through that many. After `max_age` seconds or `max_messages` messages a conversation is recycled: the pool sends
-        `end_of_stream`, a type of the contract, the target ends, then this side. For this, a background thread reads
-        the queue of `from_service` until the broker is closed; with `read=False` a handler of the application must read
-        it and call `pool.answer`.
+        `end_of_stream`, a type of the contract, the target ends, then this side ends. For this, a background thread
+        reads the queue of `from_service` until the broker is closed; with `read=False` a handler of the application
+        must read it and call `pool.answer`.
 
         `lifetime` applies to each conversation, in seconds. With a `name`, the next process that opens the pool
         continues its conversations. The pool follows a redirecting router: it resends to the service that the router
@@ -422,7 +422,7 @@ class Broker(RouterRegistry):
         return nullcontext(self)
 
     def _keep(self, reader: Reader) -> Reader:
-        """Keep a reader, to close it with the broker. If that is closed already, close it and raise BrokerClosed."""
+        """Keep a reader until the broker closes. If it is closed already, close the reader and raise BrokerClosed."""
         with self._lock:
             self._readers.add(reader)
             closed = self._closed

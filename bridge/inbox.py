@@ -22,6 +22,8 @@ from konverse.schemas.limits import INBOX_RESULT_BYTES_MAX
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 _LEGACY: Final = -1
 """`autocommit` of a SQLite connection whose transactions `isolation_level` governs; the default."""
+_IN_TRANSACTION: Final = (1, 2, 3)
+"""libpq's status of a connection in a transaction: ACTIVE, INTRANS, INERROR. A broken one has 4: its driver raises."""
 _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
@@ -105,7 +107,7 @@ class Inbox:
                 step.result = None if found is None else bytes(found)
             yield step
             if step.first and step.result is not None:
-                _check_size(message, step.result)
+                _check_result(message, step.result)
                 cursor.execute(update, (step.result, key))
 
     def forget(self, connection: DatabaseConnection, older_than: timedelta) -> int:
@@ -136,7 +138,12 @@ def _committed(connection: DatabaseConnection) -> Iterator[Cursor]:
         cursor.close()
 
 
-def _check_size(message: Message, result: bytes) -> None:
+def _check_result(message: Message, result: object) -> None:
+    """Raise BadInput for a result that would not be found again as it was given."""
+    if not isinstance(result, bytes | bytearray | memoryview):
+        raise BadInput(
+            f"a result must be bytes, not {type(result).__name__}, as for message {message.id}; encode it first"
+        )
     if len(result) > INBOX_RESULT_BYTES_MAX:
         raise BadInput(
             f"the result of message {message.id} has {len(result)} bytes; an inbox keeps up to "
@@ -157,7 +164,7 @@ def _check_transactional(connection: DatabaseConnection) -> None:
         )
     always_in_one = _driver(connection) == "sqlite3" and mode is False  # PEP 249: always in a transaction
     busy = not always_in_one and getattr(connection, "in_transaction", False)
-    if busy or getattr(getattr(connection, "info", None), "transaction_status", 0):  # psycopg
+    if busy or getattr(getattr(connection, "info", None), "transaction_status", 0) in _IN_TRANSACTION:  # psycopg
         raise BadInput(
             "the connection is in a transaction already: commit it first, and give each thread a connection of its own"
         )

@@ -20,7 +20,7 @@ Packages, each of which may import those below it:
     stack/    a stack as an object: its plan, its start, its state
     servers/  how each server is configured, started and ended
     java/     a Java runtime and the jars of Kafka, found or downloaded
-    host/     ports, processes, folders and locks of this machine, and the faults of these
+    host/     ports, processes, folders and locks of this machine, and errors for their faults
 
 `compose.yaml` and the Dockerfile describe the same servers in containers. `tests/compose` builds and tries them.
 """

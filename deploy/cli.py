@@ -46,18 +46,26 @@ def up(
     *,
     name: Name = DEFAULT_NAME,
     directory: Directory = None,
-    brokers: Annotated[int, typer.Option(help="1, or 3 for a cluster that survives the failure of one broker.")] = 1,
-    redis: Annotated[bool, typer.Option("--redis/--no-redis", help="With Redis, which the view needs.")] = True,
+    brokers: Annotated[
+        int | None,
+        typer.Option(help="1, or 3 for a cluster that survives the failure of one broker.", show_default="1"),
+    ] = None,
+    redis: Annotated[
+        bool | None,
+        typer.Option("--redis/--no-redis", help="With Redis, which the view needs.", show_default="redis"),
+    ] = None,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the first broker.", show_default="free")] = None,
     redis_port: Annotated[int | None, typer.Option(help="Port of Redis.", show_default="free")] = None,
-    redis_aof: Annotated[bool, typer.Option("--redis-aof", help="Redis keeps its data when it is killed.")] = False,
+    redis_aof: Annotated[
+        bool | None, typer.Option("--redis-aof", help="Redis keeps its data when it is killed.", show_default="no")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start the servers, or find those that run; print their addresses.
 
     The first start downloads Kafka (44 MB) with Maven. An interrupted start leaves nothing running. Dead servers of a
-    stack are started again on their ports and data. Options other than --name and --directory apply to a new stack
-    only; a port that differs from the stack's is refused.
+    stack are started again on their ports and data. A stack keeps its servers, ports and settings: `up` with an option
+    that differs from them is refused.
     """
     settings = StackSettings(
         name=name,
@@ -128,11 +136,14 @@ def down(
 ) -> None:
     """End the servers and remove their files. It is not an error if there is no such stack."""
     settings = StackSettings(name=name, directory=directory)
+    kept = settings.home().has_data()
     ended = LocalStack.down(settings, keep_data=keep_data)
-    if ended and keep_data:
+    if keep_data and (ended or kept):
         typer.echo(_no_stack(settings))
+    elif ended:
+        typer.echo(f"The stack {ended!r} is down.")
     else:
-        typer.echo(f"The stack {ended!r} is down." if ended else "Nothing was running.")
+        typer.echo("Nothing was running. The data that were kept are deleted." if kept else "Nothing was running.")
 
 
 def remedy(error: KonverseError) -> str:
@@ -140,11 +151,12 @@ def remedy(error: KonverseError) -> str:
     if not isinstance(error, Unavailable):
         return ""
     lines = []
-    with suppress(StackError, OSError):
+    with suppress(OSError):
         for folder in sorted(stack_folder(DEFAULT_NAME).parent.iterdir()):
-            stack = LocalStack.find(StackSettings(directory=folder))
-            if stack is not None and any(server.running for server in stack.status()):
-                lines.append(f"the local stack {stack.name!r} runs; use it with: export {_exports(stack)}")
+            with suppress(StackError):  # of a stack whose state cannot be read; others may run
+                stack = LocalStack.find(StackSettings(directory=folder))
+                if stack is not None and any(server.running for server in stack.status()):
+                    lines.append(f"the local stack {stack.name!r} runs; use it with: export {_exports(stack)}")
     return "\n".join(lines)
 
 

@@ -35,7 +35,7 @@ def square(transaction: konverse.Transaction) -> None:
 
 
 def create(broker: konverse.Broker) -> None:
-    """A teacher with two partitions, so that two readers have something to do."""
+    """Create the services. The teacher's queue has two partitions, so that two readers can share the work."""
     broker.admin.create_message_type(NUMBER, if_not_exists=True)
     broker.admin.create_message_type(SQUARE, if_not_exists=True)
     broker.admin.create_contract(SQUARING, {NUMBER: "INITIATOR", SQUARE: "TARGET"}, if_not_exists=True)

@@ -45,7 +45,7 @@ PATIENCE_S: Final = 90.0
 
 @dataclass
 class Kill:
-    """The worker that is killed, the time of the kill, and how long the survivor took to take over."""
+    """The worker that is killed, the time of the kill (seconds since 1970; 0: not yet), and the surviving worker."""
 
     worker: Child
     survivor: Child

@@ -58,7 +58,7 @@ class Bookkeeper:
 
 
 def main() -> None:
-    """Three payments. The handler fails half-way through one of them."""
+    """Three payments. The handler fails halfway through one of them."""
     with konverse.connect() as broker:
         create(broker)
         for amount in (10, 20, 30):

@@ -43,7 +43,7 @@ def main() -> None:
     with konverse.connect() as broker:
         create(broker)
         views = broker.views
-        dialog = broker.begin_dialog(SENDER, DEPOT, SENDING, lifetime=3_600)  # a sender that ends at once needs it
+        dialog = broker.begin_dialog(SENDER, DEPOT, SENDING, lifetime=3_600)  # needed, as this side awaits no reply
         for body in (b"a book", b"a lamp"):
             dialog.send(PARCEL, body)
         dialog.end()

@@ -71,7 +71,7 @@ class Cast:
 
 
 class Play:
-    """Starts and kills the processes, and shows what they do."""
+    """Starts and kills the processes, and shows their progress."""
 
     def __init__(self, console: Console, broker: konverse.Broker, path: Path, rate: float, max_age: float) -> None:
         self.cast = Cast()
@@ -118,7 +118,7 @@ class Play:
                 self._open_shop(0)
             closed = all(shop.last.get("finished") and not shop.last["open"] for shop in cast.living)
             if received >= self._total and closed and not left_open(self._broker):
-                return  # also the dead shop's conversations: readers of its queue close them
+                return  # the killed shop's conversations are closed too, by the readers of its queue
             dead = cast.dead()
             if dead is not None or time.monotonic() - changed > PATIENCE_S:
                 what = f"{dead.name} has ended" if dead is not None else "nothing has arrived for too long"
@@ -197,7 +197,7 @@ def summary(cast: Cast, verdict: Verdict, findings: int, still_open: int, second
 
 
 def _checked(path: Path) -> list[Order]:
-    """The orders of a file. Raises BadInput if an order has no region of a service, or if there are too few orders."""
+    """The orders of a file. Raises BadInput for an order whose region no service has, and for too few orders."""
     orders = list(read_orders(path))
     for order in orders:
         if json.loads(order.body).get("region") not in REGIONS:

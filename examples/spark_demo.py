@@ -96,7 +96,7 @@ class Job:
 
 
 class Shop:
-    """Sends the orders, and waits at two gates until a process was killed."""
+    """Sends the orders, and waits at each of two gates until a process has been killed."""
 
     def __init__(self, broker: konverse.Broker, messages: int, conversations: int) -> None:
         self._broker = broker

@@ -10,10 +10,10 @@ The laws:
 1. A conversation is classified once, by its first message. All later messages follow the first.
 2. Messages are forwarded unchanged and in order, both ways. An end is passed on as an end, an Error as an Error that
    names its origin.
-3. One step is one transaction: what was received and what was sent count together, or not at all.
+3. One step is one transaction: its receives and its sends count together, or not at all.
 4. A message that cannot be classified ends its conversation with Error 1. A fault of the router or its settings raises
    instead, so that the transaction is rolled back and no conversation is lost to it.
-5. No conversation circulates for ever: ids count the routers passed, and redirections never return to a service.
+5. No conversation circulates forever: ids count the routers passed, and redirections never return to a service.
 6. Bodies are foreign input. A rule takes time and memory in proportion to a body, whatever it contains.
 
 Drivers: the router service (`bridge.router`), Spark with rows, and Spark with a classifier in its tasks
@@ -28,5 +28,5 @@ Drivers: the router service (`bridge.router`), Spark with rows, and Spark with a
     documents     documents of a router: RedirectTo, and the code of the Error for unclassifiable conversations
     partitioning  which partition a new dialog goes to
     routes/       routes between databases: which database, or network address, has a service
-    routed        counts of what a router has done
+    routed        counts of a router's work
 """

@@ -4,7 +4,7 @@ With a routing table the key is looked up there; without one the key is the name
 a classifier message by message, Spark in bulk; so both decide alike. Each classifier can be written as data:
 `{"kind": "xpath", "expression": "/order/region", "table": "Regions"}`.
 
-Source: behaviours 230 to 233. `to_service_name` does what the original's sample does.
+Source: behaviours 230 to 233. `to_service_name` decides like the original's sample.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class Classifier:
         self._lookup = lookup
 
     def __call__(self, message: Any) -> Decision:
-        """The decision on a received message. Raises what `explain` does."""
+        """The decision on a received message. Raises the same errors as `explain`."""
         return self.explain(message).decision
 
     def explain(self, message: Any) -> Explanation:
         """The decision on a received message, and how it came about.
 
-        Raises RoutingTableNotFound, and InvalidSettings when it names a table of the catalog and is not `bound` to one.
-        These are not faults of the message, so they do not end its conversation.
+        Raises RoutingTableNotFound, and InvalidSettings when the classifier names a table of the catalog and is not
+        `bound` to a catalog. These are not faults of the message, so they do not end its conversation.
         """
         try:
             key = self._rule.key_of(message, self._lookup)
@@ -80,7 +80,7 @@ class Classifier:
         return Explanation(target, key, table.name, table.version, key not in table.entries)
 
     def targets(self) -> frozenset[str] | None:
-        """Names of all services that it may choose at present; None when bodies name them."""
+        """Names of all services that it may choose at present; None when bodies name them, or without a catalog."""
         if isinstance(self._rule, KeyHash) and self._table is None:
             return frozenset(self._rule.services)
         if self._table is None or (isinstance(self._table, str) and self._lookup is None):
@@ -192,7 +192,7 @@ def parse(description: str | Mapping[str, Any]) -> Classifier:
 
     A string is a JSON object, or in short the kind and its argument: `to_service_name`, `xpath:/order/region`,
     `json_path:$.region`, `avro_field:region`, `regular_expression:region=(.*)`, `key_hash://a,//b`. Raises
-    InvalidSettings for an invalid description, and what the functions of the kinds raise.
+    InvalidSettings for an invalid description, and the errors of the function that makes this kind.
     """
     data = _data(description) if isinstance(description, str) else {**description}
     kind = data.pop(KIND, None)
@@ -203,7 +203,7 @@ def parse(description: str | Mapping[str, Any]) -> Classifier:
     for name, value in data.items():
         if name not in known:
             raise InvalidSettings(
-                f"a classifier of kind {kind!r} has no {name!r}; it has {', '.join(known) or 'nothing'}"
+                f"a classifier of kind {kind!r} takes no argument {name!r}; its arguments: {', '.join(known) or 'none'}"
             )
         _check(kind, name, value)
     for name, parameter in known.items():
@@ -225,7 +225,7 @@ def _data(text: str) -> dict[str, Any]:
     if not colon:
         return {KIND: kind}
     if not name and kind in _KINDS:
-        raise InvalidSettings(f"a classifier of kind {kind!r} takes nothing behind a colon")
+        raise InvalidSettings(f"a classifier of kind {kind!r} takes no argument after a colon")
     return {KIND: kind, name: argument.split(",") if kind == KeyHash.kind else argument}
 
 

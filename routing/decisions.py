@@ -23,7 +23,7 @@ class Unclassifiable(NamedTuple):
 Decision = Target | Unclassifiable
 
 Answer = Decision | str | None
-"""What a classifier may return: a decision, the name of a service, or None when it cannot classify the message."""
+"""The return value of a classifier: a decision, the name of a service, or None when it cannot classify the message."""
 
 
 def decision_of(answer: object) -> Decision:
@@ -56,7 +56,7 @@ def _instance(given: object) -> str:
     except ValueError:
         raise InvalidRoute(
             f"the classifier answered with {given!r} as a broker instance; let it answer with the id of a database, or "
-            "with None for the one that routes lead to"
+            "with None to let routes choose the database"
         ) from None
 
 

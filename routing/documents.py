@@ -23,17 +23,17 @@ def read_redirect(body: bytes) -> Target:
     """The service named by a received RedirectTo, as `begin_dialog` takes it. Raises MalformedRecord, BadInput."""
     if not isinstance(body, bytes | bytearray | memoryview):
         raise BadInput(f"the body of a RedirectTo is bytes, not {type(body).__name__}: give `message.body`")
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     path: list[str] = []
 
     def begin(name: str, _attributes: object) -> None:
         path.append(name)
         if len(path) == 2 and path[0] == "RedirectTo":
-            found.setdefault(name, "")
+            found.setdefault(name, [])
 
     def text(data: str) -> None:
         if len(path) == 2 and path[0] == "RedirectTo":
-            found[path[1]] += data
+            found[path[1]].append(data)  # joined at the end: the parser gives each line by itself
 
     def refuse(*_: object) -> None:  # entities of a document type can grow without bound
         raise MalformedRecord("a RedirectTo with a document type declaration, which is not allowed")
@@ -46,7 +46,7 @@ def read_redirect(body: bytes) -> Target:
         parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
     except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an unknown encoding
         raise MalformedRecord(f"the body of a RedirectTo is not a valid RedirectTo document: {error}") from None
-    service = found.get("ServiceName", "").strip()
+    service, instance = ("".join(found.get(name, ())).strip() for name in ("ServiceName", "BrokerInstance"))
     if not service:
         raise MalformedRecord("the body of a RedirectTo names no service: it lacks ServiceName")
-    return Target(service, found.get("BrokerInstance", "").strip() or None)
+    return Target(service, instance or None)

@@ -7,7 +7,7 @@ the conversation.
 
 Redirection. An initiator that is redirected from service to service never returns to one of them (behaviour 233).
 
-Both stop at run time. `circle_of` finds loops in routing tables beforehand.
+Both stop at run time. `find_cycle` finds loops in routing tables beforehand.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from konverse.schemas.limits import ROUTER_HOPS_MAX
 _VERSION_AT: Final = 6
 _VERSION_8: Final = 0x80
 _COUNT: Final = 0x0F
-_MARK_AT: Final = 7
-_MARK: Final = 0x5B
-"""Marks the version-8 ids of routers, since others may make version-8 ids too."""
+_MARK_AT: Final = slice(9, 12)
+_MARK: Final = b"\x5b\x9d\x26"
+"""Mark of a router in a conversation id: Spark writes (`spark.write.plan`, with a mark of their own) and other programs
+make ids of this version, too."""
 
 
-def circle_of(leads: Mapping[str, Collection[str]]) -> list[str]:
+def find_cycle(leads: Mapping[str, Collection[str]]) -> list[str]:
     """A circle of routers, as `[router, …, router]`; empty when there is none.
 
     `leads` maps the service of each router to the services to which it may forward or redirect a conversation. The
@@ -47,7 +48,7 @@ def circle_of(leads: Mapping[str, Collection[str]]) -> list[str]:
     return []
 
 
-def leads_of(tables: Iterable[RoutingTable], here: Collection[str | None] = (None,)) -> dict[str, set[str]]:
+def targets_by_router(tables: Iterable[RoutingTable], here: Collection[str | None] = (None,)) -> dict[str, set[str]]:
     """Router -> services to which it leads according to these tables, without targets in databases outside of `here`.
 
     None in `here` stands for targets that name no database. Routers whose classifiers name services without a table are
@@ -75,7 +76,9 @@ def hops_of(conversation: bytes) -> int:
 def with_hops(identifier: bytes, hops: int) -> bytes:
     """Turn a random id (16 bytes) into that of a conversation after `hops` routers, 1 to ROUTER_HOPS_MAX."""
     assert 0 < hops <= ROUTER_HOPS_MAX, f"{hops} routers cannot be counted"
-    return identifier[:_VERSION_AT] + bytes((_VERSION_8 | hops, _MARK)) + identifier[_MARK_AT + 1 :]
+    counted = bytes((_VERSION_8 | hops,))
+    between = identifier[_VERSION_AT + 1 : _MARK_AT.start]
+    return b"".join((identifier[:_VERSION_AT], counted, between, _MARK, identifier[_MARK_AT.stop :]))
 
 
 def followed(way: Sequence[Target], target: Target) -> tuple[Target, ...]:

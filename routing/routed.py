@@ -1,4 +1,4 @@
-"""Counts of what a router has done, and its failures."""
+"""Counts of a router's work, and its failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Counts of what a router has done."""
+    """Counts of a router's work."""
 
     forwarded: int = 0
     """Conversations that were classified and forwarded: their first messages."""

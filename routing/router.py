@@ -31,7 +31,7 @@ from .routed import Routed
 from .step import FORWARD, OVER, REDIRECT, REDIRECT_TO, Decide, Manner, Pair, Resolve, Step, Work
 
 ASIDE_BYTES: Final = 2 * HEADER_BYTES_MAX + 8 * ERROR_DESCRIPTION_CHARACTERS_MAX
-"""Room in a transaction for what a step does besides passing messages on: a begin and two ends."""
+"""Room in a transaction for the operations of a step other than passing messages on: a begin and two ends."""
 
 
 class Router:
@@ -61,20 +61,21 @@ class Router:
     def step(self, work: Work, decide: Decide) -> Routed:
         """Receive the waiting messages and handle them. Those that do not fit into one transaction wait for the next.
 
-        Raises InvalidRoute for a decision on the router itself, InvalidState as `undecided`, NotSupportedYet, and what
-        `resolve` and the transaction's `begin` and `send` raise. Then the caller rolls back, and nothing has happened.
+        Raises InvalidRoute for a decision on the router itself, InvalidState like `undecided`, NotSupportedYet, and the
+        errors of `resolve` and of the transaction's `begin` and `send`. The caller then rolls back, so that nothing has
+        happened.
         """
         return self.take_step(work, decide).routed()
 
     def take_step(self, work: Work, decide: Decide) -> Step:
-        """As `step`, but returns the step itself, for callers that count on their own."""
+        """Like `step`, but returns the step itself, for callers that add up the counts themselves."""
         step = Step(self._manner, work, pair_of(work.dialogs), decide)
         step.run(_fitting(work))
         return step
 
 
 def pair_of(dialogs: Sequence[Any]) -> Pair:
-    """The pair in a group. Raises InvalidState for more dialogs, or for one that no router has begun."""
+    """The pair in a group. Raises InvalidState for more dialogs, or for an outbound dialog that no router has begun."""
     if len(dialogs) == 2:  # the usual case, without a search
         one, other = dialogs
         if one.state.code not in OVER and other.state.code not in OVER and one.role is not other.role:
@@ -85,8 +86,8 @@ def pair_of(dialogs: Sequence[Any]) -> Pair:
     if len(inbound) > 1 or len(outbound) > 1:
         named = ", ".join(str(dialog.id) for dialog in living)
         raise InvalidState(
-            f"conversations {named} are in one group, and a router maps one that came in to one that it began: move "
-            "them apart, or end the surplus ones"
+            f"conversations {named} are in one group. A router's group holds one inbound and one outbound "
+            "conversation: move the others to groups of their own, or end them"
         )
     if outbound and not inbound and outbound[0].group_id == own_group(Role.INITIATOR, outbound[0].conversation):
         raise InvalidState(

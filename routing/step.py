@@ -1,4 +1,4 @@
-"""One step of a router: what it does with the messages of one transaction.
+"""One step of a router: its work on the messages of one transaction.
 
 Most messages follow the message before them, which costs one comparison and one `send`. `_take` handles all others.
 """
@@ -305,7 +305,7 @@ class Step:
 
     def _give_back(self, messages: Sequence[Any], first: Any) -> None:
         """Consume the messages before `first`, which is for another service; give back `first` and all after it."""
-        assert self._note is not None, "it was decided for whom they are"
+        assert self._note is not None, "the target is decided"
         work, before = self._work, messages.index(first)
         work.put_back()
         deque(islice(work, before), maxlen=0)

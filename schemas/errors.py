@@ -22,8 +22,8 @@
     │   ├── KafkaUnavailable         │   └── AccessDenied     ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
     ├── SteppedDown, GroupLocked     another owner has the partition, or a transaction the group; redelivered later
-    ├── OutcomeUnknown, OutcomeExpired    it is unknown whether the record was written: for the time being, or for good
-    ├── TransactionLost              a client transaction was committed and did not happen
+    ├── OutcomeUnknown, OutcomeExpired    whether the record was written is unknown: for now, or forever
+    ├── TransactionLost              a client's transaction was committed but has no effect
     ├── BrokerClosed, SessionTakenOver    used after close; another process closed the session
     ├── TopicMismatch, MalformedRecord    a topic is missing or has other settings; bytes that are not a record
     ├── PartitionHalted              the logs contradict each other; the partition stops with an alarm
@@ -393,7 +393,7 @@ class SessionTakenOver(KonverseError):
 
 
 class TransactionLost(KonverseError):
-    """A transaction of a client was committed and did not happen: nothing of it is received. Do it again."""
+    """A client's transaction was committed but has no effect: nothing of it is received. Repeat it."""
 
 
 class BrokerClosed(KonverseError):

@@ -33,8 +33,8 @@ _DATA_COMPONENTS: Final = 3
 _PLAIN: Final = frozenset((ascii_letters + digits).encode())
 _VERSION_AT: Final = 6
 _NAMED: Final = 5
-"""UUID version of an id made of a name, like those of a pool's groups. Ids that count, or contain the time, may share
-their first bytes; these do not."""
+"""UUID version of ids made from a name, such as those of a pool's groups. Ids that contain a count or the time may
+share their first bytes; ids of this version do not."""
 _MARK_BYTES: Final = 8
 _POOLED_AT: Final = slice(9, 11)
 _POOLED: Final = b"\xc7\x5e"
@@ -130,7 +130,7 @@ def catalog_topic(instance: str) -> str:
 
 
 def instruction_topic(instance: str) -> str:
-    """Topic by which operators tell the owners of queues what to do with suspended conversations."""
+    """Topic that holds the instructions of operators to the owners of queues."""
     return _checked(f"{escape(instance)}.instructions")
 
 

@@ -15,7 +15,7 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's own bound. A queue whose escaped name is longer is refused when it is created."""
 
 HEADER_BYTES_MAX: Final = 4_096
-"""One envelope. A Begin block with four names and a key of the greatest length fits; no valid one is longer."""
+"""One envelope. A Begin block with four names and a key of the greatest length fits; no valid envelope is longer."""
 
 SUFFIX_BYTES_MAX: Final = HEADER_BYTES_MAX - 39 - 2 * 10
 """The repeating end of an envelope: the space after its prefix and two numbers of the greatest length."""
@@ -39,10 +39,16 @@ ROW_BYTES_MAX: Final = 995_000
 """A row that Spark writes: body, key and headers. With an envelope it stays below librdkafka's 1,000,000 bytes."""
 
 COMMIT_BYTES_MAX: Final = 8_388_608
-"""One COMMIT in all its parts: at least eight of the largest bodies. A replay needs no more memory for one."""
+"""One COMMIT in all its parts: at least eight of the largest bodies. A replay needs no more memory for a COMMIT."""
 
 JOURNAL_PART_BYTES_MAX: Final = 960_000
 """A larger COMMIT is split into parts of this size, which pass with the default settings of broker and client."""
+
+COMMIT_ACK_ENTRIES_MAX: Final = 1_000
+"""Acknowledged destinations in one commit; the others are in the next ones. With the longest addresses 280 kB."""
+
+COMMIT_FAULT_ENTRIES_MAX: Final = 1_000
+"""Rejected messages whose faults one commit quotes, 2 MB at most. The Errors of further ones have only their number."""
 
 COMMIT_PARTS_MAX: Final = 256
 """Parts that a reader joins into one COMMIT: far more than the largest COMMIT has, and few enough for memory."""
@@ -57,7 +63,7 @@ TRANSACTION_BYTES_MAX: Final = 4_194_304
 """Bodies that one transaction sends. It may join a commit that is nearly full, and both still fit into one COMMIT."""
 
 TRANSACTION_GROUPS_MAX: Final = 64
-"""Conversation groups of one transaction: it returns them together, and after a crash they are tried together."""
+"""Conversation groups of one transaction: they are rolled back together, and after a crash they are tried together."""
 
 HANDLER_THREADS_MAX: Final = 1_000
 """Handler threads of one reader. Python runs one thread at a time; more parallelism needs processes."""
@@ -73,6 +79,14 @@ COMMIT_GROUPS_MAX: Final = 10_000
 
 COMMIT_MOVE_ENTRIES_MAX: Final = 10_000
 """Endpoints that one commit moves: 3 MB with the longest addresses, which fits beside the largest transactions."""
+
+WRITER_RECORDS_MAX: Final = 1 << 60
+"""Records of one writer in a log: its counters, and the numbers of messages, stay below. A log with a million records
+a second reaches this in 36,000 years, so larger numbers are a stranger's."""
+
+BATCH_PAIR_ENTRIES_MAX: Final = 1 << 20
+"""Homes times targets of a query: its decision reaches a target after all homes, so an owner keeps a note of each pair.
+As many as two queues of QUEUE_PARTITIONS_MAX have."""
 
 QUEUE_PARTITIONS_MAX: Final = 1_024
 """Partitions of one queue: each costs a journal, an owner and some files on the broker."""
@@ -111,7 +125,7 @@ RETURNED_LOOK_RECORDS_MAX: Final = 50_000
 """Latest records of a home partition in which a Spark write looks for returned rows: a full mailbox, about 0.1 s."""
 
 SUCCESSION_ENTRIES_MAX: Final = 100_000
-"""Ended conversations of a queue that Spark writes replace: 2 MB per task. Beyond it their keys wait for both ends."""
+"""Ended conversations of a queue that Spark writes replace: 2 MB per task. Beyond it keys wait until both sides end."""
 
 SPARK_BATCH_BYTES_MAX: Final = 67_108_864
 """Bodies of a batch that Spark receives, approximately: several copies in the driver take half of a 1 GB heap."""
@@ -138,7 +152,7 @@ PRUNE_EVERY_MS: Final = 86_400_000
 """Interval between PRUNEs, by the partition's time."""
 
 TIME_LAG_MS_MAX: Final = 3_600_000
-"""An owner ingests nothing while the time by which it judges is older; it commits at half of it to renew it."""
+"""An owner ingests nothing while the partition's time is older than this. At half this age it commits, to renew it."""
 
 SESSION_IDLE_MS_MAX: Final = 12 * 3_600_000
 """Longest time between two records of a session to one destination, and between the making of its id and the first."""
@@ -147,7 +161,7 @@ SESSION_ANSWER_MS_MAX: Final = 24 * 3_600_000
 """An acknowledgement that arrives later than this is ignored."""
 
 SESSION_LOOK_MS_MAX: Final = 3_600_000
-"""A session renews its id this much before it must: drivers check the clock far more often."""
+"""A session renews its id this long before it must: drivers check the clock far more often."""
 
 TOMBSTONES_MAX: Final = 100_000
 """Conversations that ended before they began, kept until their FIRST is refused or their opener is closed."""
@@ -164,6 +178,9 @@ INSTALL_BYTES_MAX: Final = 30_720_000
 SNAPSHOT_CHUNK_BYTES_MAX: Final = 524_288
 """A slice of a state: it passes with the default settings of broker and client."""
 
+SNAPSHOT_CHUNK_ENTRIES_MAX: Final = 1 << 20
+"""Chunks of one snapshot: 512 GiB. A stranger's END that claims more is no END."""
+
 SNAPSHOT_RECORD_BYTES_MAX: Final = SNAPSHOT_CHUNK_BYTES_MAX + 1_024
 """A record of a snapshot topic: a slice with the id of its snapshot, or an END."""
 
@@ -171,7 +188,7 @@ SNAPSHOT_PIECE_ENTRIES_MAX: Final = 1_000
 """Endpoints, messages or outputs that a snapshot encodes in one piece: a few milliseconds between other work."""
 
 SNAPSHOT_EVERY_RECORDS: Final = 100_000
-"""A snapshot is due after this many records and commits, or four times the endpoints: refolded within 0.2 s."""
+"""A snapshot is due after this many records and commits, or four per endpoint if that is more: refolded in 0.2 s."""
 
 SNAPSHOT_EVERY_BYTES: Final = 268_435_456
 """A snapshot is also due after this many bytes of the journal."""
@@ -211,7 +228,7 @@ ATTEMPTS_MAX: Final = 5
 TRY_GROUPS_MAX: Final = 64
 """Groups that are delivered at a time after a crash: few suspects, and enough to share a commit."""
 TRY_FIRST_GROUPS_MAX: Final = 64
-"""Oldest groups of which only as many as there are handlers are delivered at a time: one of them caused the crash."""
+"""Oldest groups, delivered only as many at a time as there are handlers: one of these groups caused the crash."""
 
 SUSPENSION_REASON_CHARACTERS_MAX: Final = 1_000
 """Characters of a handler's failure in the journal and in snapshots; the log has all of it."""
@@ -303,7 +320,7 @@ VETO_ENTRIES_MAX: Final = 10_000
 """Vetoes against attempts of one query, remembered until their batch is decided."""
 
 QUERY_ENTRIES_MAX: Final = 100_000
-"""Queries whose highest decided batch is remembered, for ever where it is decided. A new checkpoint is a new query."""
+"""Queries whose last decided batch is remembered; judges forget only closed ones. A new checkpoint is a new query."""
 
 WAY_ENTRIES_MAX: Final = 10_000
 """Combinations of two services and a contract whose queues, levels or warnings are remembered."""
@@ -342,19 +359,19 @@ POOL_ATTEMPTS_MAX: Final = 10
 """Attempts of one send to find a conversation that takes the message (behaviour 225)."""
 
 POOL_VERDICT_MS_MAX: Final = 60_000
-"""Time for which a key of an ended conversation sends nothing new: its undelivered messages come back and go first."""
+"""Time for which a key of an ended conversation sends nothing new: its undelivered messages are sent again first."""
 
 POOL_ASTRAY_MS: Final = 10_000
-"""Wait before a key is tried again that was redirected in a circle or to a service that does not exist."""
+"""Wait before a pool retries a key that was redirected in a circle, or to a service that does not exist."""
 
 POOL_SLACK_MS: Final = 60_000
-"""A pooled conversation's timer rings at most this much after its sender should have recycled it and has died."""
+"""A pooled conversation's timer fires at most this long after `max_age`, when its sender should have recycled it."""
 
 POOL_SLACK_MS_MIN: Final = 10_000
-"""A pooled timer rings at least this much later: a slow sender's messages should have arrived by then."""
+"""The timer fires at least this long after `max_age`: a slow sender's messages should have arrived by then."""
 
 POOL_PATIENCE_MS: Final = 60_000
-"""Interval at which a conversation is checked whose target has not answered EndOfStream."""
+"""Interval at which a pool checks a conversation whose target has not answered EndOfStream."""
 
 POOL_CLOSE_MS_MAX: Final = 10_000
 """Default time that closing a pool waits for its targets to end the recycled conversations."""
@@ -367,6 +384,9 @@ POOL_LEASE_MS: Final = 10_000
 
 ROUTER_HOPS_MAX: Final = 8
 """Routers that a conversation passes in a row. No useful setup has more; a loop ends here, with Error 1."""
+
+FORWARD_HOPS_MAX: Final = 10
+"""Instances that a message passes in a row. Messages that routes lead in a circle end here."""
 
 CLASSIFY_MS_MAX: Final = 30_000
 """Time for a classifier to look at one message; a slower one counts as hung and is logged."""
@@ -392,7 +412,7 @@ RECENT_BODY_BYTES_MAX: Final = 1_048_576
 """Bytes of the bodies of the records kept for comparison, in addition to the latest read."""
 
 RECENT_KEPT_ENTRIES_MAX: Final = 1_024
-"""Digests of these records in a snapshot, and digests of older records beside it."""
+"""Digests of the latest records in a snapshot; and older counters whose digests a partition and its snapshots keep."""
 
 RECENT_WRITERS_MAX: Final = 4_096
 """Writers of a partition whose last record is known, however old it is."""

@@ -12,7 +12,8 @@ from .system_messages import read_error, shortened
 PASSED_ON_ERROR: Final = 10001
 """Code of an Error that a router has passed on; the description names the service that raised it."""
 
-_PASSED_ON: Final = re.compile(r"Error (-?\d+) from service (?=\")")
+_PASSED_ON: Final = re.compile(r"Error (-?[0-9]{1,10}) from service (?=\")")
+"""A code has up to ten digits. Longer numbers, which Python may refuse to read, can be written only by a stranger."""
 
 
 class ErrorOrigin(NamedTuple):

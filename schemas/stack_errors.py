@@ -30,4 +30,4 @@ class ServerNotFound(StackError):
 
 
 class ServerDied(StackError):
-    """A server of the stack stopped during its start; the text ends with its last log lines."""
+    """A server of the stack ended while it was starting (the text has its last log lines), or the guard ended."""

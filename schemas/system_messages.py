@@ -117,7 +117,7 @@ BEGUN_TWICE_BODY: Final = error_body(
     "The conversation was begun once more on the new queue of its service while ALTER SERVICE moved it there, so it "
     f"exists twice and cannot go on. {ANOTHER_ID}.",
 )
-"""The Error of both sides of a conversation that arrives where its id was begun anew (protocol.md M290)."""
+"""The Error of both sides of a conversation that arrives where its id was begun again (protocol.md M290)."""
 LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME with which it was begun.")
 """The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
 
@@ -148,7 +148,7 @@ class Rejection(NamedTuple):
     reason: int
     """The number of Service Broker's error, above 0."""
     fault: str = ""
-    """What is wrong with the body, in the parser's words, at most FAULT_CHARACTERS_MAX characters; empty otherwise."""
+    """The fault of the body in the parser's words, at most FAULT_CHARACTERS_MAX characters; empty for other reasons."""
 
     @classmethod
     def of(cls, reason: int, fault: str) -> Rejection:

@@ -7,7 +7,7 @@ from .limits import TIMEOUT_MS_MAX
 
 
 def milliseconds(seconds: object, what: str) -> int:
-    """Milliseconds of a timer or a lifetime; raises InvalidTimeout (8411) for any other value.
+    """Convert a timer or a lifetime from seconds to milliseconds. Raises InvalidTimeout (8411) for an invalid value.
 
     `what` names the argument in the error text.
     """

@@ -12,7 +12,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from konverse.schemas.catalog.objects import Validation
 
 from .counting import counted
-from .limits import XML_DEPTH_ENTRIES_MAX
+from .limits import JSON_DEPTH_ENTRIES_MAX, XML_DEPTH_ENTRIES_MAX
 from .xml_encoding import MalformedXml, utf8_of
 
 _SEPARATOR: Final = "\x01"
@@ -93,7 +93,7 @@ def parser_of(etree: Any, **more: bool) -> Any:
 
 
 def tree_of(etree: Any, parser: Any, body: bytes) -> Any:
-    """The root of a document in which `document_fault` finds none, by a parser of `parser_of`.
+    """The root of a document in which `document_fault` finds no fault, read by a parser that `parser_of` made.
 
     Raises MalformedXml for a fault that only lxml sees. A namespace that is not a URI is not a fault: Namespaces in XML
     asks for no such check, and expat makes none.
@@ -113,3 +113,18 @@ _FAULTS: Final[dict[Validation, Callable[[bytes], str]]] = {
     Validation.EMPTY: _not_empty,
     Validation.WELL_FORMED_XML: _not_well_formed,
 }
+
+
+def is_too_deep(document: Any, text: bytes) -> bool:
+    """Whether JSON nests more than JSON_DEPTH_ENTRIES_MAX objects and arrays. `text` is the encoded document."""
+    if text.count(b"[") + text.count(b"{") <= JSON_DEPTH_ENTRIES_MAX:  # most documents: nothing to visit
+        return False
+    level = [document]
+    for _ in range(JSON_DEPTH_ENTRIES_MAX):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return any(isinstance(one, dict | list) for one in level)

@@ -29,10 +29,10 @@ XML_CODECS: Final = {
     "gb18030": "gb18030",
     "big5": "big5",
 }
-"""Encodings of bytes that a declaration may name, in small letters -> Python's codec.
+"""Encodings of bytes that a declaration may name, in lower case -> Python's codec.
 
-All of them are registered and write the declaration itself in ASCII. Other codecs of Python are not encodings of
-documents, such as `rot13`, or are not registered.
+All of them are registered and write the declaration itself in ASCII. Python's other codecs are not registered, or are
+not encodings of documents, such as `rot13`.
 """
 
 _UTF16: Final = {"utf-16-le": ("utf-16", "utf-16le"), "utf-16-be": ("utf-16", "utf-16be")}
@@ -61,7 +61,7 @@ def utf8_of(body: bytes) -> bytes:
     """The document in UTF-8, without byte order mark, and with blanks for its declaration. Raises MalformedXml.
 
     UTF-16 needs no mark: a zero byte among the first two cannot begin a document in any other encoding. A document
-    that is in UTF-8 already is not checked for it; parsers do that.
+    that names no other encoding is not checked for valid UTF-8 here; parsers do that.
     """
     if body.startswith(BOM_UTF8):
         document, mark = body[len(BOM_UTF8) :], "after the byte order mark of UTF-8"

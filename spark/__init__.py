@@ -94,7 +94,7 @@ def map_arrow(
     cancelled. `settings` are those of `konverse.connect`. A task that dies is executed again, as often as Spark's
     settings allow. The new attempt waits longer by one session timeout, until Kafka has moved the partitions of the
     dead one. A job that finds members in the consumer group when it begins also waits longer, since a driver that was
-    killed remains a member for a while. Raises what `konverse.connect` raises, QueueNotFound, NotInstalled;
+    killed remains a member for a while. Raises the errors of `konverse.connect`, QueueNotFound, NotInstalled;
     InvalidSettings for rows of a wrong shape.
     """
     require()
@@ -159,7 +159,7 @@ def route(  # noqa: PLR0913  # the ways to route
     on. Reasons are a service that does not exist, a service of this queue, several answers, a type that the contract
     does not have, and a classifier that raises. `progress` shows a line of counts on stderr, or is called with the
     counts after each batch. `rows`, `timeout` and `settings` are those of `process`. Raises InvalidSettings for an
-    expression or rows of a wrong shape, and what `process` raises; nothing of that batch is done then.
+    expression or rows of a wrong shape, and the errors of `process`; nothing of that batch is done then.
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above

@@ -34,7 +34,7 @@ _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """The format `konverse`. Its option `mode` selects what a row of a read is; a row that is written is a message.
+    """The format `konverse`. Option `mode` selects the rows that a read gives; a row that is written is a message.
 
     Options and columns: docs/spark.md.
     """

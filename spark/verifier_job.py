@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.verifier.check import PartitionVerdict
@@ -25,6 +23,7 @@ from konverse.spark.connection.requirements import require
 from .session import local_session
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 _LARGE: Final = {"spark.driver.maxResultSize": "0"}
@@ -47,7 +46,15 @@ def spread(master: str | None) -> Judged:
 def verdicts(
     spark: SparkSession, verification: Verification, views: Views, progress: Progress
 ) -> Iterator[PartitionVerdict]:
-    """The verdict of each partition, in their order. Raises PartitionHalted for logs of newer fold rules."""
+    """The verdict of each partition, in their order.
+
+    Raises PartitionHalted for logs of newer fold rules, and the error of konverse that made a task fail for good.
+    """
+    import pyarrow as pa  # noqa: PLC0415  # it may be absent, and `spread` has said how to get it
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # as above
+
+    from .receive.mapping import own_error  # noqa: PLC0415  # as above
+
     settings, extents = verification.kafka.settings, verification.extents
     owners, since_ms = verification.owners, verification.since_ms
 
@@ -61,7 +68,11 @@ def verdicts(
                     yield pa.RecordBatch.from_pydict({"number": [number], "verdict": [verdict]})
 
     numbers = spark.range(len(extents), numPartitions=len(extents))
-    for row in sorted(numbers.mapInArrow(work, _SCHEMA).collect()):
+    try:
+        rows = sorted(numbers.mapInArrow(work, _SCHEMA).collect())
+    except PySparkException as error:
+        raise own_error(error) or error from None
+    for row in rows:
         progress(extents[row.number].records)
         yield unpacked(row.verdict)
 

@@ -20,8 +20,9 @@ from konverse.bridge.runtime.collector import prepare_collector
 from konverse.deploy import LocalStack, StackSettings
 from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import escape
+from tests.chaos.rig import Rig, rig
 from tests.kit.cpu_report import pytest_runtest_makereport, pytest_runtest_setup, pytest_terminal_summary
-from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
+from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide, revive
 
 # How much hypothesis tries: the same examples in every run of CI, other ones each time at home. An example may take as
 # long as it takes: a busy machine makes none of them a failure.
@@ -40,7 +41,14 @@ __all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_terminal
 
 NewStack = Callable[[StackSettings], LocalStack]
 
-_NEEDING_SERVERS = {"servers", "local_servers", "own_stack", "new_stack"}
+_NEEDING_SERVERS = {"servers", "local_servers", "own_stack", "proxied", "new_stack"}
+_DISTURBING = {"own_stack", "proxied"}
+_AUTHORIZER: Final = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+DISTURBED: Final = "own Kafka"
+"""The group of tests that disturb servers. One worker runs them, one after the other, on one stack."""
 
 PROOF_S = 4 * 3_600
 """Timeout of one property with all its examples."""
@@ -59,8 +67,15 @@ def pytest_configure() -> None:
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SMALL_JAVA)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """KONVERSE_TEST_EXAMPLES: number of examples of each property, except those that need a Spark for each example."""
+    """Keep the tests that disturb servers in one worker; pytest-xdist reads the groups after this.
+
+    KONVERSE_TEST_EXAMPLES: number of examples of each property, except those that need a Spark for each example.
+    """
+    for item in items:
+        if _DISTURBING & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(DISTURBED))
     examples = os.environ.get("KONVERSE_TEST_EXAMPLES")
     if not examples:
         return
@@ -116,10 +131,34 @@ def new_stack() -> Iterator[NewStack]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def disturbed() -> Iterator[Rig]:
+    """Servers that tests disturb one after another, and three proxies in front of the broker.
+
+    Kafka checks rights; a topic without ACLs is open to everyone.
+    """
+    with ExitStack() as exits:
+        try:
+            made = exits.enter_context(rig(["owner", "next owner", "client"], broker_settings=_AUTHORIZER))
+        except StackError as error:
+            missing(error)
+        yield made
+
+
 @pytest.fixture
-def own_stack(new_stack: NewStack) -> LocalStack:
-    """A local stack of one broker and Redis (with its append-only file) for one test that kills servers."""
-    return new_stack(StackSettings(redis_aof=True))
+def own_stack(disturbed: Rig) -> Iterator[LocalStack]:
+    """A broker and a Redis (with its append-only file) that this test may kill or stop. Afterwards they run again.
+
+    Their topics and groups stay, so each test needs a database and topics of its own names.
+    """
+    yield disturbed.stack
+    revive(disturbed.stack)
+
+
+@pytest.fixture
+def proxied(disturbed: Rig) -> Rig:
+    """The servers of `own_stack` through proxies, which hold, drop or repeat requests."""
+    return disturbed
 
 
 @pytest.fixture

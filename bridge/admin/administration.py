@@ -110,8 +110,8 @@ class Administration:
     ) -> MessageType:
         """ALTER MESSAGE TYPE: changes the validation. Receivers notice this within seconds and apply it from then on.
 
-        Queued messages are not validated again (behaviour 7). Raises MessageTypeNotFound, SystemObject, and what CREATE
-        raises about the validation.
+        Queued messages are not validated again (behaviour 7). Raises MessageTypeNotFound, SystemObject, and the errors
+        of CREATE about the validation.
         """
         value = MessageType.of(name, validation, schema_collection, schema)
 
@@ -395,7 +395,7 @@ class Administration:
         """ALTER BROKER PRIORITY: clauses that are not given stay; "ANY" removes a criterion.
 
         Existing endpoints keep their level (behaviour 216). Raises PriorityNotFound, NothingChanged when no clause is
-        given, and what CREATE raises.
+        given, and the errors of CREATE.
         """
         given = {"contract": contract, "local_service": local_service, "remote_service": remote_service, "level": level}
         changes = {clause: value for clause, value in given.items() if value is not None}
@@ -429,7 +429,7 @@ class Administration:
 
         `new_broker` (NEW_BROKER) removes all conversations of the database without notifying their peers, which get
         Error -8462 with their next message (behaviour 222). When the owners of all partitions have committed the
-        removal, it draws an id and enables the broker. Routes that name the old id lead nowhere then.
+        removal, the database gets a random id, and its broker is enabled. Routes with the old id then lead nowhere.
         `broker_id` sets the id by which partners know a database that was moved here. `enabled=False`
         (DISABLE_BROKER): no dialog begins in the database or with its services (behaviour 176); its other dialogs
         go on. Raises AlreadyExists (9772, behaviour 223) when an enabled database of this instance has the id,
@@ -510,7 +510,7 @@ class Administration:
         """ALTER ROUTE: clauses that are not given stay (behaviour 175). A new lifetime revives an expired route (163).
 
         A service, an instance or a lifetime can be changed but not removed: for that, drop the route and create it
-        again. Raises RouteNotFound, NothingChanged when no clause is given, and what CREATE raises.
+        again. Raises RouteNotFound, NothingChanged when no clause is given, and the errors of CREATE.
         """
         given = (address, service_name, broker_instance, lifetime, mirror_address)
         if all(clause is None for clause in given):
@@ -589,7 +589,7 @@ class Administration:
 
         Routers apply it to new conversations within a fraction of a second; conversations that were already classified
         keep their service. Raises RoutingTableNotFound, NothingChanged when nothing is given, InvalidRoute for a key to
-        remove that does not exist, and what CREATE raises.
+        remove that does not exist, and the errors of CREATE.
         """
         change = TableChange.of(
             name,
@@ -661,7 +661,7 @@ def _check_supported(name: str, *, retention: bool, poison_message_handling: boo
 
 
 def _id_in(given: UUID | str) -> str:
-    """A broker id in its usual form."""
+    """A broker id in its canonical form."""
     try:
         return str(UUID(str(given)))
     except ValueError:

@@ -92,7 +92,7 @@ class Awaited:
 
 
 def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> None:
-    """Return when the journals show all actions. Raises OutcomeUnknown after `timeout_s`, and what `done` raises."""
+    """Return when the journals show all actions. Raises OutcomeUnknown after `timeout_s`, and the errors of `done`."""
     left = list(awaited)
 
     def poll() -> list[Awaited]:
@@ -128,7 +128,7 @@ def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: byte
             f"earlier one is unknown, as the instructions cannot be read: {error}"
         ) from None
     times_ms = {message.offset(): message.timestamp()[1] for message in told}
-    still_ms = times_ms.get(place, 0) - INSTRUCTION_MS_MAX  # an older one was no longer valid
+    still_ms = times_ms.get(place, 0) - INSTRUCTION_MS_MAX  # an instruction older than this was no longer valid
     if any(message.key() != key and times_ms[message.offset()] >= still_ms for message in told):
         raise InvalidState(
             "this instruction dropped nothing: an earlier one has dropped the first message of conversation "
@@ -138,7 +138,7 @@ def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: byte
 
 
 def until_none(poll: Callable[[], PendingT], deadline: float, late: Callable[[PendingT], OutcomeUnknown]) -> None:
-    """Call `poll` until it returns nothing left to do. After the deadline raise `late(left)`."""
+    """Call `poll` until it returns an empty result. After the deadline raise `late(result)`."""
     while left := poll():
         if time.monotonic() > deadline:
             raise late(left)

@@ -48,7 +48,7 @@ from .completion import Awaited, check_foremost, late_sweep, until_none, wait_fo
 log: Final = logging.getLogger("konverse.operator")
 
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
-"""Instructions written at a time by a command for many conversations. A listener keeps twice as many."""
+"""Number of instructions that a command for many conversations writes at a time; a listener keeps twice as many."""
 COMMIT_WAIT_S: Final = 15.0
 """Default time that an operator waits for the owner's commit."""
 REFUSALS: Final = frozenset({
@@ -106,7 +106,7 @@ class Sweep(NamedTuple):
     concerns: Callable[[Endpoint], bool]
     """Whether the action concerns this side. False once the action was carried out."""
     everywhere: bool = False
-    """It also concerns sides in partitions that cannot be read, so their error counts."""
+    """It also concerns sides in partitions that cannot be read, so the error of such a partition is always raised."""
 
 
 class Instructions:
@@ -126,7 +126,7 @@ class Instructions:
         return partitions_of(self._catalog.all(Queue) if queue is None else [self._catalog.get(Queue, queue)])
 
     def instruct(self, conversation: UUID, queue: str | None, command: Command, timeout_s: float) -> None:
-        """Check a command, write it for each partition with a side of the conversation, and wait for the commits."""
+        """Check a command, write it for each side of the conversation that it affects, and wait for the commits."""
         self._check_open()
         with ExitStack() as exits:
             found, ahead = self._places(conversation, queue, exits), False
@@ -139,8 +139,10 @@ class Instructions:
                 chosen = self._affected(command.action, conversation, found)
             places = [(each, following, one) for each, following, one in found if one in chosen]
             awaited = [Awaited(command.action, following, one, ahead=ahead) for _, following, one in places]
-            told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
-            said = [Instruction(self._database, name, conversation.bytes, first, *command) for name, first in told]
+            said = [
+                Instruction(self._database, each.name, conversation.bytes, one.first, *command, side.role)
+                for (each, _, side), one in zip(places, awaited, strict=True)
+            ]
             key = uuid4().bytes
             offsets = self.write(*said, key=key)
             wait_for(awaited, conversation, timeout_s)
@@ -178,7 +180,7 @@ class Instructions:
         return self._catalog.database_of(queue.topic) or self._database
 
     def foreseen(self, following: Follower, *, own: bool = True) -> Partition:
-        """The state including data that is not ingested yet, as when all handlers of the queue are busy.
+        """The state including data that is not ingested yet. Such data waits while all handlers are busy.
 
         `own=False`: the queue is of another database, whose catalog judges its messages. Here none counts as rejected.
         """
@@ -197,10 +199,10 @@ class Instructions:
     ) -> int:
         """Apply an action to all conversations that it concerns, partition by partition; returns their number.
 
-        `elsewhere`: further partitions, of other databases. Writes at most as many instructions at a time as a listener
-        keeps. Raises OutcomeUnknown when an owner has not carried them out in time, after all partitions got theirs.
-        Raises PartitionHalted or TopicMismatch for a partition that cannot be read, after the others were done, if
-        nothing was found there, or if the action concerns conversations `everywhere`.
+        `elsewhere`: further partitions, of other databases. Writes half as many instructions at a time as a listener
+        keeps. Raises OutcomeUnknown when an owner has not carried them out in time; the other partitions get their
+        instructions first. Raises PartitionHalted or TopicMismatch for a partition that cannot be read, after the
+        others, if nothing was found in those, or if the action concerns conversations `everywhere`.
         """
         self._check_open()
         deadline, found, key = time.monotonic() + timeout_s, set[bytes](), uuid4().bytes
@@ -249,7 +251,9 @@ class Instructions:
         """
         places = zip(instructions, offsets, strict=True)
         said = [
-            Instruction(*one[:3], place, Action.DONE, 0, one.action.value) for one, place in places if not one.first
+            Instruction(*one[:3], place, Action.DONE, 0, one.action.value, one.role)
+            for one, place in places
+            if not one.first
         ]
         if not said:
             return

@@ -5,13 +5,14 @@ lists the causes). A side is judged together with its peer, so every partition i
 
 A conversation with recent activity is not leaked. No endpoint stores the time of its last use, because that would make
 every message more expensive. Instead, the last part of the data log and of the journal is read for the suspects, and
-each conversation that appears in a recent record is cleared. All times are those of Kafka's clock. A data record with a
-timestamp of its sender's clock, which may be wrong by days, is as old as the COMMIT that has ingested it, and recent
-until it is ingested.
+each conversation that appears in a recent record is cleared. All times are those of Kafka's clock. A data record may
+carry a timestamp of its sender's clock, which may be wrong by days. Such a record counts as being as old as the COMMIT
+that has ingested it, and as recent until it is ingested.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,10 +34,12 @@ from konverse.dialog.fold.journal import JournalFeed
 from konverse.dialog.queries.leaks import Cause, SideFacts, cause_of, explained, side_of, worked_on
 from konverse.dialog.rules.loss import describe_loss
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
-from konverse.schemas.errors import BadInput, KafkaUnavailable
+from konverse.schemas.errors import AccessDenied, BadInput, KafkaUnavailable
 from konverse.schemas.identifiers import Address, Role, journal_topic
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES
 from konverse.schemas.wire.journal import Commit
+
+log: Final = logging.getLogger("konverse.operator")
 
 SILENT_S: Final = 3_600.0
 """Default silence after which a conversation may count as forgotten."""
@@ -96,9 +99,10 @@ class Sides:
     """All sides of the conversations of these queues, as an owner that starts now would find them."""
 
     def __init__(self, looking: StateReader, queues: Iterable[Queue], known: Mapping[str, Queue]) -> None:
-        """Folds every partition, and those of other databases in which their peers live. `known`: queues by data topic.
+        """Folds every partition, and those of other databases in which peers live. `known`: queues by data topic.
 
-        Raises KafkaUnavailable, and PartitionHalted when logs contradict themselves.
+        A partition of another database is logged and left out if the right to read it is missing.
+        Raises KafkaUnavailable, PartitionHalted when logs contradict themselves, TopicMismatch for replaced topics.
         """
         self._found: list[_Found] = []
         self._elsewhere: list[_Found] = []
@@ -120,7 +124,16 @@ class Sides:
         for address in dict.fromkeys(one.peer_at for one in self._found):
             queue = known.get(address.topic)
             if queue is not None and queue.topic not in topics and queue.address(address.partition) == address:
-                self._add(looking.fold(queue, address.partition, own=False), self._elsewhere)
+                try:
+                    self._add(looking.fold(queue, address.partition, own=False), self._elsewhere)
+                except AccessDenied as error:
+                    self._unseen.add(address)
+                    log.warning(
+                        "%s/%d, of another database, was not read; sides whose peers live there are not judged: %s",
+                        address.topic,
+                        address.partition,
+                        error,
+                    )
 
     def _add(self, folded: Folded, sides: list[_Found]) -> None:
         queue, partition, ahead, _ = folded
@@ -147,10 +160,9 @@ class Sides:
     def leaked(self, kafka: Kafka, now_ms: int, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
         """The leaked sides of one queue, or of all; `now_ms` is Kafka's time, like the timestamps of records.
 
-        A side is not judged when its partition or its peer's was not read to the end, because more data waits there
-        than a view reads.
+        A side is not judged when its partition or its peer's was not read to the end of the data (`Source.unseen`).
         """
-        _check_kept({one.queue.name: one.queue for one in self._found}.values(), older_than_s)
+        _check_kept({one.queue.topic: one.queue for one in (*self._found, *self._elsewhere)}.values(), older_than_s)
         since_ms = round(now_ms - older_than_s * 1000)
         suspects = {one.side.conversation: None for one, _ in self._suspects()}
         silent = self._silent(kafka, [*suspects], since_ms) if suspects else set[bytes]()
@@ -282,7 +294,7 @@ def _is_old(message: Message, since_ms: int) -> bool:
 
 
 def _arrived_before(reader: LogReader, queue: Queue, partition: int, young: int) -> int:
-    """Data offset below which each record had arrived when the journal record at `young` was written, or is deleted.
+    """Data offset below which each record arrived before the journal record at `young` was written.
 
     It is the highest offset to which an earlier COMMIT has ingested. If the journal holds no such COMMIT, it is the
     beginning of the data log, so that records of any age count as recent.

@@ -25,7 +25,7 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord, TopicMismatch
-from konverse.schemas.identifiers import instruction_topic
+from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, decode
 
@@ -61,14 +61,14 @@ class InstructionListener:
         self._topic_id = b""
         """Kafka's id of the topic at the last look; empty until then."""
         self._look_at = 0.0
-        """When to look next whether the topic is still the same one."""
+        """When to check next, by `time.monotonic`, whether the topic is still the same one."""
         self._prepared = False
         """The topic exists, as far as is known: no call has failed since it was ensured."""
         self._closed = threading.Event()
         self._kept: dict[int, tuple[float, Instruction]] = {}
         """Offset in the topic -> time until which the instruction is valid, by Kafka's clock, and the instruction."""
         self._commands: dict[CommandId, None] = {}
-        """The latest commands. A command has an instruction for each queue in which the conversation has a side."""
+        """The latest commands. A command has an instruction for each side of the conversation that it affects."""
         self._unreported: dict[int, CommandId] = {}
         """Offset of a command's first instruction -> command. The process that carries it out logs the command."""
         self._followed: dict[int, Followed] = {}
@@ -118,7 +118,7 @@ class InstructionListener:
                 reader.close()
 
     def _is_replaced(self) -> bool:
-        """Every WATCH_EVERY_S: whether the topic is not the one that was read before. Creates it if it is missing."""
+        """Every WATCH_EVERY_S: whether the topic was deleted and created again. Creates it if it is missing."""
         if time.monotonic() < self._look_at:
             return False
         self._look_at = time.monotonic() + WATCH_EVERY_S
@@ -169,13 +169,15 @@ class InstructionListener:
             self._begin_anew()
             return
         for messages, position in reader.read(self._topic, 0, self._position, end):
+            done: list[Instruction] = []
             for message in messages:
                 with suppress(MalformedRecord):  # written by a foreign client
                     instruction = decode(message.value() or b"")
                     if instruction.action is Action.DONE:
-                        self._done(instruction)
+                        done.append(instruction)
                     elif instruction.database == self._database:
                         self._keep(message.offset() or 0, message.timestamp()[1], instruction, message.key() or b"")
+            self._done(*done)
             self._position = position
             if len(self._kept) > INSTRUCTION_ENTRIES_MAX:
                 self._obey()
@@ -190,7 +192,8 @@ class InstructionListener:
             self._forget(next(iter(self._kept)) if place is None else place)
         if late and self._crowded.due():
             log.warning(
-                "%s of operators were forgotten before a reader here owned their partitions: more than %d waited",
+                "%s of operators were dropped: more than %d waited for partitions that no reader here owns. Repeat the "
+                "command",
                 counted(late, "instruction"),
                 INSTRUCTION_ENTRIES_MAX,
             )
@@ -205,11 +208,16 @@ class InstructionListener:
         if len(self._commands) > INSTRUCTION_ENTRIES_MAX:
             del self._commands[next(iter(self._commands))]
 
-    def _done(self, done: Instruction) -> None:
-        """Forget an instruction that was carried out, and its copies, which retries of the producer have written."""
-        about = (*done[:3], done.description)
+    def _done(self, *done: Instruction) -> None:
+        """Forget instructions that were carried out, and their copies, which retries of the producer have written."""
+        if not done:
+            return
+        places: dict[tuple[str, str, bytes, Role | None, str], int] = {}
+        for one in done:
+            about = (*one[:3], one.role, one.description)
+            places[about] = max(one.first, places.get(about, -1))
         for place, (_, one) in list(self._kept.items()):
-            if place <= done.first and (*one[:3], one.action.value) == about:
+            if place <= places.get((*one[:3], one.role, one.action.value), -1):
                 self._forget(place)
 
     def _obey(self) -> None:
@@ -276,7 +284,7 @@ def _has_effect(instruction: Instruction, one: Endpoint) -> bool:
 
 
 def follow(reader: Reader, instruction: Instruction) -> Followed | None:
-    """Carry out an instruction if its conversation lives in a partition of this reader; else return None.
+    """Carry out an instruction if its side lives in a partition of this reader; else return None.
 
     A Followed without sides means that the instruction no longer applies, because the conversation has changed.
     """
@@ -284,7 +292,7 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
         return None
     conversation = UUID(bytes=instruction.conversation)
     try:
-        sides = reader.operations.sides(conversation)
+        sides = reader.operations.sides(conversation, instruction.role)
         if not _do(reader, conversation, instruction):
             return None
     except DialogNotFound:  # kept, because its partition may come here
@@ -299,8 +307,9 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 
 
 def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
+    role = instruction.role
     if instruction.action in (Action.RESUME, Action.SKIP):  # only for the message that the operator saw
-        sides = (side for _, side in reader.operations.sides(conversation))
+        sides = (side for _, side in reader.operations.sides(conversation, role))
         if not any(_has_effect(instruction, side) for side in sides):
             return False
     match instruction.action:
@@ -309,11 +318,12 @@ def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
         case Action.FAIL:
             reader.operations.fail(conversation)
         case Action.SUSPEND:
-            reader.operations.suspend(conversation, reason=instruction.description)
+            reader.operations.suspend(conversation, reason=instruction.description, role=role)
         case Action.RESUME:
-            reader.operations.resume(conversation)
+            reader.operations.resume(conversation, role=role)
         case Action.SKIP:
-            reader.operations.skip(conversation)
+            reader.operations.skip(conversation, role=role)
         case _:
-            reader.operations.end(conversation, error=instruction.error, description=instruction.description)
+            error, description = instruction.error, instruction.description
+            reader.operations.end(conversation, error=error, description=description, role=role)
     return True

@@ -237,9 +237,8 @@ class LossAcceptance:
             expected = {at: self._expected(at, state) for at in addresses}
             driver.acceptance = AcceptedLoss(expected)
             if driver.take_over(number) is None:
-                reasons = "; ".join(effect.reason for _, _, effect in driver.stopped())
                 raise InvalidState(
-                    f"partition {number} of queue {queue.name!r} was not taken over: {reasons}. Try again"
+                    f"partition {number} of queue {queue.name!r} was not taken over: {_why(driver)}. Try again"
                 )
             owner, deadline = driver.owners[number], time.monotonic() + CLAIM_S
             while owner.phase is Phase.LEADING and (owner.committing or owner.snapshots.urgent):
@@ -249,9 +248,14 @@ class LossAcceptance:
                         f"the loss of {queue.topic}/{number} is recorded in its journal, but the snapshot of the "
                         "remaining state was not written in time; try again"
                     )
+            if owner.phase is not Phase.LEADING:
+                raise InvalidState(
+                    f"partition {number} of queue {queue.name!r} was taken away before its loss was given up: "
+                    f"{_why(driver)}. Stop its readers, and try again"
+                )
 
     def _state(self, queue: Queue, number: int) -> Partition:
-        """The state of a partition, as far as its logs allow: it may have halted as well."""
+        """The state of a partition, as far as its logs allow: that partition may have halted as well."""
         with Follower(self._kafka, queue, number, accepts_loss=True) as following:
             return following.catch_up()
 
@@ -269,9 +273,18 @@ class LossAcceptance:
             raise
         except KonverseError as error:
             log.warning(
-                "cannot determine which outputs %s/%d has received: %s", address.topic, address.partition, error
+                "cannot determine which outputs %s/%d has received (%s): lost output numbers may be used again, "
+                "and it drops outputs whose numbers it knows",
+                address.topic,
+                address.partition,
+                error,
             )
             return 0
+
+
+def _why(driver: OwnerDriver) -> str:
+    """Why the owner has stopped."""
+    return "; ".join(effect.reason for _, _, effect in driver.stopped())
 
 
 def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: int) -> Iterator[Envelope]:
@@ -286,7 +299,7 @@ def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: 
 
 
 def _has_spoken(side: Endpoint) -> bool:
-    """Whether the other side may know of this one. `sent` is -1 if the home does not know what a session has sent."""
+    """Whether the other side may know of this one. `sent` is -1 if home does not know how much the session has sent."""
     return side.role is Role.TARGET or side.sent != 0
 
 

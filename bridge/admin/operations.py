@@ -124,8 +124,9 @@ class Operations:
         at least `older_than` seconds by Kafka's time. `older_than=0` selects all. A conversation whose cause of failure
         was not fixed would fail again. Each is resumed as by `resume`; within a batch, an owner that does not answer
         does not delay the others. Raises InvalidSettings when neither argument is given, QueueNotFound, and
-        OutcomeUnknown when some conversations are still suspended after `timeout` seconds: for these the command stays
-        valid for ten minutes. Partitions that cannot be read are treated as by `suspended`.
+        OutcomeUnknown when some conversations of a batch are still suspended after `timeout` seconds: for these the
+        command stays valid for ten minutes, and later batches are not resumed. Partitions that cannot be read are
+        treated as by `suspended`.
         """
         self._check_open()
         if reason is None and older_than is None:
@@ -163,9 +164,10 @@ class Operations:
     def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = COMMIT_WAIT_S) -> None:
         """Drop the first waiting message of a conversation, and resume the conversation.
 
-        Arguments and errors as for `suspend`. Raises InvalidState when nothing waits, when the first waiting message is
-        EndDialog or Error, and when a handler received the message in the meantime: nothing is dropped then. If several
-        operators skip the same message at once, it is dropped once, and all but one of them get InvalidState.
+        Arguments and errors as for `suspend`. Raises InvalidState when nothing waits, when messages wait on both sides
+        and `queue` does not choose one, when the first waiting message is EndDialog or Error, and when a handler
+        received the message in the meantime: nothing is dropped then. If several operators skip the same message at
+        once, it is dropped once, and all but one of them get InvalidState.
         """
         self._instructions.instruct(conversation, queue, Command(Action.SKIP), timeout)
 
@@ -203,8 +205,8 @@ class Operations:
 
         ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were restored from a
         backup. Each side must still be ended, as after any Error. A conversation that a handler holds fails after the
-        handler's transaction. Returns the number of open conversations. Raises QueueNotFound, and OutcomeUnknown as
-        `resume` does.
+        handler's transaction. Returns the number of open conversations. Raises QueueNotFound, OutcomeUnknown as
+        `resume` does, and, after all other partitions, PartitionHalted or TopicMismatch for one that cannot be read.
         """
         failing = Sweep(Action.FAIL, lambda one: one.state in SENDING, everywhere=True)
         return self._instructions.sweep(failing, queue, timeout)
@@ -276,7 +278,7 @@ class Operations:
         A COMMIT with LOST is written, and every conversation of the partition gets Error -9719 on both sides. Where the
         partition has no side left, the owner of the far side's partition raises the Error there, now or when a reader
         runs within ten minutes. If a call dies half-way, repeat it.
-        Raises what `lost` raises, and InvalidState when nothing has to be given up or a reader claims the partition
+        Raises the errors of `lost`, and InvalidState when nothing has to be given up or a reader claims the partition
         meanwhile.
         """
         self._check_open()

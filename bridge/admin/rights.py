@@ -45,7 +45,7 @@ class Grant(NamedTuple):
 
 
 class ProcessRights:
-    """The least rights of a process, for the queues that it works with.
+    """The minimal rights of a process, for the queues that it works with.
 
     `queues`: the queues that it reads, or whose services it sends for. `to`: the queues to which it sends.
     """

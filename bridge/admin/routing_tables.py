@@ -7,7 +7,7 @@ from typing import Final
 from uuid import uuid4
 
 from konverse.bridge.client.connection import Connection
-from konverse.routing.loops import circle_of, leads_of
+from konverse.routing.loops import find_cycle, targets_by_router
 from konverse.schemas.catalog.objects import Service
 from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange, check_entries
 from konverse.schemas.catalog.table_entries import Target
@@ -92,11 +92,11 @@ class RoutingTableChanges:
 
     def _check_circle(self, after: RoutingTable, here: tuple[str | None, ...]) -> None:
         tables = [table for table in self._catalog.known(RoutingTable) if table.name != after.name]
-        leads = leads_of([*tables, after], here)
-        way = circle_of({router: [*filter(self._network.is_here, services)] for router, services in leads.items()})
+        leads = targets_by_router([*tables, after], here)
+        way = find_cycle({router: [*filter(self._network.is_here, services)] for router, services in leads.items()})
         if way:
             raise InvalidRoute(
-                f"routing table {after.name!r} closes a loop: conversations would go round from "
+                f"routing table {after.name!r} closes a loop: conversations would loop through "
                 f"{' to '.join(map(repr, way))}. Let the table of one of these routers lead elsewhere"
             )
 

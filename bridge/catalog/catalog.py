@@ -170,10 +170,14 @@ class Catalog:
     def id_of(self, kind: type[Object], name: str) -> int | None:
         """The number of an object, the same in every process: FIRST_USER_ID plus the journal offset of its CREATE.
 
-        An ALTER keeps the number; a new CREATE gives a new one. No number is used twice. None: not known here.
+        An ALTER keeps the number; a new CREATE gives a new one. No number is used twice. Objects that every database
+        starts with have fixed numbers. None: not known here.
         """
+        if self._known(kind, name) is None:
+            return None
         key = (kind_of(kind), name)
-        return _BORN_IDS.get(key, self._ids.get((self.database, *key)))
+        created = self._ids.get((self.database, *key))  # first: a route of a new database can be dropped and created
+        return _BORN_IDS.get(key) if created is None else created
 
     def placed(self, service: str) -> int:
         """A number that changes whenever the service moves to another queue, also when it moves back later."""
@@ -321,16 +325,17 @@ class Catalog:
         """Append a change: the value that `decide` returns, or a drop when it returns None.
 
         `decide` checks the catalog and raises to refuse the change. It is called again whenever another change got the
-        expected offset first. Raises KafkaUnavailable while an open transaction holds up the catalog: no change can be
-        the next one that is read.
+        expected offset first. Raises KafkaUnavailable while an open transaction holds up the catalog: no process can
+        read past it, so the expected offset of a change would always be taken.
         """
         with self._journal:
             while True:
                 self.refresh()
+                decided_at = self._position
                 value = decide()
-                if self._gave_id(kind):
+                if self._gave_id(kind) or self._position != decided_at:  # lookups of `decide` read the journal, too
                     continue  # another change may have come first
-                change = Change(self._position, self.database, kind_of(kind), name, value)
+                change = Change(decided_at, self.database, kind_of(kind), name, value)
                 what = f"the change of {change.kind} {name!r}"
                 if self._log.append(encode_change(change), what) == change.expected_offset:
                     self.refresh()
@@ -389,8 +394,8 @@ class Catalog:
             self._placed.setdefault((change.database, change.name), offset)
         if value is None:
             self._ids.pop((change.database, *key), None)
-        else:
-            self._ids.setdefault((change.database, *key), FIRST_USER_ID + offset)
+        elif objects.get(key, BORN_WITH.get(key)) is None:
+            self._ids[change.database, *key] = FIRST_USER_ID + offset
         if value is None and key not in BORN_WITH:
             objects.pop(key, None)
         else:

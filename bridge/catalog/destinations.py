@@ -167,7 +167,7 @@ class Destinations:
         queues = self._queues()
         topics = {destination.topic for destination in asked}
         journals = {journal_topic(name, queues[name].subscription) for name in topics if name in queues}
-        # journals too; they are not checked for a sender without the right to describe them, which gets no answer
+        # journals too; a sender without the right to describe them gets no answer, and they stay unchecked
         return Question(asked, self._describe(topics | journals, min(timeout_s, ANSWER_S)))
 
     def apply_answers(self, question: Question) -> bool:

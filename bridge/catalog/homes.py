@@ -47,10 +47,10 @@ class ServiceMoves:
         judge = self._judge
         if judge is None:
             return MovedServices({}, ())
-        return MovedServices(dict(judge.gone_from(self._queue)), self._left(judge))
+        return MovedServices(dict(judge.departed_services(self._queue)), self._left(judge))
 
     def _left(self, judge: CatalogJudge) -> Sequence[Queue]:
-        return () if self._look_after is None else judge.left_for(self._queue)
+        return () if self._look_after is None else judge.former_queues(self._queue)
 
     def update(self, moved: MovedServices, owners: Mapping[Owner, Mapping[int, Arrival]]) -> None:
         """Have these owners move the conversations of departed services (`AlteredServices.find`).

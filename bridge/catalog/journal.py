@@ -12,8 +12,9 @@ from confluent_kafka import Message, Producer, TopicPartition
 
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka, LogTruncated, connect_producer, discard
-from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.kafka.open_transactions import check_readable, log_ends
+from konverse.bridge.kafka.log_reader import LogReader, ends_around
+from konverse.bridge.kafka.offsets import log_ends
+from konverse.bridge.kafka.open_transactions import check_readable
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
 from konverse.bridge.runtime.log_throttle import LogThrottle
@@ -61,7 +62,7 @@ class CatalogLog:
             raise self._lost("was deleted") from None
         if identifier != self.topic_id:
             raise self._lost("was deleted and created again")
-        self._first, end = reader.ends(self._topic, 0)
+        self._first, end = ends_around(reader, self._topic, 0, position)
         if end < position:
             raise self._lost(f"ends at {end} although it was read to {position}")
         try:

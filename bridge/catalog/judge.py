@@ -182,13 +182,13 @@ class CatalogJudge:
             found = self._catalog.find(Service, service)
         return found is not None and queue.name in (found.queue, *found.queues_before)
 
-    def gone_from(self, queue: Queue) -> Iterator[tuple[str, Queue]]:
+    def departed_services(self, queue: Queue) -> Iterator[tuple[str, Queue]]:
         """Services that have left this queue, each with its present queue. Raises Unavailable."""
         for service in self._catalog.all(Service):
             if queue.name in service.queues_before:
                 yield service.name, self._catalog.get(Queue, service.queue)
 
-    def left_for(self, queue: Queue) -> list[Queue]:
+    def former_queues(self, queue: Queue) -> list[Queue]:
         """Former queues of the services that are on this one, as far as known here. Raises Unavailable."""
         services = [service for service in self._catalog.known(Service) if service.queue == queue.name]
         names = sorted({name for service in services for name in service.queues_before})

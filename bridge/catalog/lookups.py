@@ -23,7 +23,7 @@ def lookup_of(network: Network, clock: Callable[[], float] = time.monotonic) -> 
 
 
 class _Services:
-    """Whether a service can be reached. Limits refreshes, because contents may name any number of unknown services."""
+    """Whether a service can be reached. Limits refreshes, because messages may name any number of unknown services."""
 
     def __init__(self, network: Network, clock: Callable[[], float]) -> None:
         self._network = network
@@ -36,8 +36,8 @@ class _Services:
         now_s = self._clock()
         if now_s < self._due_s:
             return False
-        self._due_s = now_s + ROUTED_FRESH_EVERY_S
         self._network.catalog.refresh()
+        self._due_s = now_s + ROUTED_FRESH_EVERY_S
         return self._network.reaches(name)
 
 

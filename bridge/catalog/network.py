@@ -61,7 +61,7 @@ class Network:
         """Held while tables are prepared, so that threads do not prepare the same ones."""
 
     def place(self, service: str, broker_id: UUID | None, conversation: bytes) -> str:
-        """The database of this instance that gets a conversation with `service`. Kafka is asked when none is known.
+        """The database of this instance for a conversation with `service`. Refreshes the catalog if none is known.
 
         Raises ServiceNotFound (8423; 8490 when the database with the broker id, of the dialog or of its route, lacks
         the service), InvalidState when the broker of this database is disabled, and NotSupportedYet when the routes
@@ -107,7 +107,7 @@ class Network:
         return LocatedService(self.catalog.get_in(database, Service, name), database)
 
     def placed(self, service: str, broker_id: UUID | None, conversation: bytes, find: Callable[[str], Found]) -> Found:
-        """What `find` finds in the database where a conversation goes; placed again if a drop came in between."""
+        """The result of `find` in the database where a conversation goes. Repeated if a DROP came in between."""
         while True:
             version = self.catalog.routed_version
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 from typing import Annotated, Final
 
 import typer
@@ -28,24 +28,28 @@ SILENT_S: Final = 1.0
 def connected(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:
     """Connect; on a terminal announce a long wait. Ctrl-C ends the wait at once."""
     settings = Settings.load(kafka=kafka, redis=redis, database=database)
-    made: Future[Broker] = Future()
+    # Ctrl-C can leave the lock of a Future half released, and then RuntimeError takes the place of KeyboardInterrupt
+    made: SimpleQueue[Broker | BaseException] = SimpleQueue()
 
     def connect() -> None:
         try:
-            made.set_result(Broker(settings))
+            made.put(Broker(settings))
         except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
-            made.set_exception(error)
+            made.put(error)
 
     # Kafka's client does not return before its timeout, not even on Ctrl-C. Only a daemon thread can be abandoned.
     threading.Thread(target=connect, name="konverse-connect", daemon=True).start()
     try:
-        return made.result(SILENT_S)
-    except TimeoutError:
+        result = made.get(timeout=SILENT_S)
+    except Empty:
         if sys.stderr.isatty():
             typer.echo(
                 f"Waiting up to {settings.connect_timeout_s:.0f} s for Kafka at {settings.bootstrap} ...", err=True
             )
-        return made.result()
+        result = made.get()
+    if isinstance(result, BaseException):
+        raise result
+    return result
 
 
 def opened(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:

@@ -94,7 +94,7 @@ def conversations(
         found = _only(wanted, broker.operations.leaked(older_than=older_than_s, queue=queue))
         if not as_json:
             _print_leaked(found)
-        ended = _end(broker, found, timeout, yes=yes) if end and found else []
+        ended = set(_end(broker, found, timeout, yes=yes)) if end and found else set()
     if as_json:
         print_json([_plain(one) | ({"ended": one.conversation in ended} if end else {}) for one in found])
     for line in unseen(found):
@@ -152,7 +152,7 @@ def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, yes: bool) ->
     count, unread = len({one.conversation for one in found}), sum(one.unread for one in found)
     what = counted(count, "conversation") + (f", and drop {counted(unread, 'unread message')}" if unread else "")
     if not confirmed(f"End {what}?", yes=yes):
-        typer.echo("nothing is ended", err=True)
+        typer.echo("no conversation was ended", err=True)
         return []
     ended = broker.operations.end_leaked(found, timeout=timeout_s)
     passed = count - len(ended)

@@ -21,7 +21,7 @@ ROWS_SHOWN: Final = 50
 
 
 class Page(Console):
-    """Standard output. When its reader closes the pipe, the exit code must not be 1, which means refuted."""
+    """Standard output. When its reader closes the pipe, the exit code must not be 1, because 1 means refuted."""
 
     def __init__(self, *, width: int | None = None) -> None:
         super().__init__(width=width, emoji=False)  # a part of a name such as :key: must stay as it is

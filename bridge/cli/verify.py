@@ -172,7 +172,7 @@ def _print(
     """Print verdicts. `names` gives the printed name of the queue of each data topic."""
     console = Page()
     rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
-    print_table("What the logs say", ("partition", *COUNTED), rows)
+    print_table("Partitions", ("partition", *COUNTED), rows)
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
         if verdict.place.start is not None:
             typer.echo(f"{name}: the state before record {_begins_at(verdict):,} is taken from a snapshot, unverified")

@@ -36,7 +36,8 @@ class Selection(NamedTuple):
     name: str
     queue: str | None
     columns: tuple[str, ...]
-    where: dict[str, str]
+    where: tuple[tuple[str, str], ...]
+    """Column and value; a row has all of these values."""
 
     def check(self) -> None:
         """Raise typer.BadParameter for a queue or a column that the view does not have."""
@@ -44,7 +45,7 @@ class Selection(NamedTuple):
             raise typer.BadParameter(f"{self.name} takes no queue: leave --queue out", param_hint="--queue")
         if self.queue is None and self.name == "contents":
             raise typer.BadParameter("contents needs a queue: add --queue", param_hint="--queue")
-        for column in (*self.columns, *self.where):
+        for column in (*self.columns, *(column for column, _ in self.where)):
             if column not in COLUMNS[self.name]:
                 known = ", ".join(COLUMNS[self.name])
                 raise typer.BadParameter(f"{self.name} has no column {column}; it has {known}")
@@ -53,10 +54,10 @@ class Selection(NamedTuple):
         """Read the view, with the columns that are needed."""
         read = getattr(broker.views, self.name)
         if self.name == "conversation_endpoints":
-            view: View[Any] = read(self.queue, {*self.columns, *self.where})
+            view: View[Any] = read(self.queue, {*self.columns, *(column for column, _ in self.where)})
         else:
             view = read() if self.queue is None else read(self.queue)
-        rows = [row for row in view if all(_text(getattr(row, key)) == text for key, text in self.where.items())]
+        rows = [row for row in view if all(_matches(getattr(row, key), text) for key, text in self.where)]
         return View(rows, view.sources)
 
 
@@ -86,7 +87,7 @@ def view(
             show(broker, what, as_json=as_json)
         return
     chosen = tuple(name.strip() for name in columns.split(",")) if columns else (() if as_json else SHORT.get(what, ()))
-    wanted = Selection(what, queue, chosen or COLUMNS[what], dict(map(_condition, where or ())))
+    wanted = Selection(what, queue, chosen or COLUMNS[what], tuple(map(_condition, where or ())))
     wanted.check()
     with opened(kafka, redis=redis_url, database=database) as broker:
         found = wanted.read(broker)
@@ -103,7 +104,12 @@ def _condition(text: str) -> tuple[str, str]:
     column, equals, value = text.partition("=")
     if not equals:
         raise typer.BadParameter(f"{text!r} is not of the form COLUMN=VALUE", param_hint="--where")
-    return column.strip(), {"true": "1", "false": "0"}.get(value.lower(), value)
+    return column.strip(), value
+
+
+def _matches(value: object, text: str) -> bool:
+    """Whether a cell has the value that a user has typed: for bits also true or false."""
+    return _text(value) == text or (isinstance(value, bool) and str(value).lower() == text.lower())
 
 
 def _print(wanted: Selection, found: View[Any]) -> None:

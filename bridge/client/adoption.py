@@ -57,8 +57,8 @@ class Adopter:
 
         `wanted` has the BEGIN DIALOG clauses and the id of each conversation. Its home must have ingested the BEGIN
         already (`bridge.client.pool.takeover.find_leftovers` waits for that); otherwise the conversation is NOT_BEGUN.
-        The session that opened a conversation and every session whose records were ingested on it are found and closed,
-        so a sender that still lives is stopped. `writers` are further sessions that may have sent. On return, the
+        This finds and closes the session that opened a conversation, and every session whose records were ingested on
+        it, so a sender that still lives is stopped. `writers` are further sessions that may have sent. On return, the
         mailboxes hold every message that Kafka had acknowledged and that was not received. This does not wait for
         transactions that the former sender committed.
 

@@ -1,6 +1,6 @@
 """BEGIN DIALOG: checks the clauses against the catalog, and makes the BEGIN block with all addresses.
 
-A client's dialog may have its home in any partition of the initiator's queue. A handler's dialog has it in the
+A client's dialog may have its home in any partition of the initiator's queue. A handler's dialog has its home in the
 partition that the handler reads. The target is a queue of the database that the routes choose (`Network.place`). This
 choice is final: the BEGIN block names the partition, so later changes of routes concern later dialogs.
 """
@@ -35,7 +35,7 @@ from konverse.schemas.wire.records import FOR_EVER, Begin
 from .dialog import Dialog
 
 CURRENT_DATABASE: Final = "CURRENT DATABASE"
-"""Given as a broker instance, it stands for the database of the caller."""
+"""Value of `broker_instance` for the database of the caller."""
 
 
 class BeginClauses(NamedTuple):
@@ -84,7 +84,7 @@ def begin_block(
             "client={'security.protocol': 'ssl', …}, or leave `encryption` out"
         )
     catalog = network.catalog
-    broker_id = _broker_id(catalog.broker_id, wanted.broker_instance)
+    broker_id = named_broker_id(catalog.broker_id, wanted.broker_instance)
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
     if related_to is not None and wanted_group is not None:
         raise InvalidSettings("a dialog takes its group from `related_to` or from `group`: give one, not both")
@@ -114,9 +114,10 @@ def begin_block(
 
 
 def check_at_home(readers: Readers, prepared: Prepared) -> None:
-    """Raise the home's objection to the begin, if it has one and a reader of this process owns it.
+    """Raise the error with which the home refuses the begin, if a reader of this process owns the home.
 
-    ConversationOver for an id that is over; ForeignGroup (9610) for a group of another service (behaviour 37).
+    ConversationOver for the id of a conversation that is over; ForeignGroup (9610) for a group of another service
+    (behaviour 37).
     """
     conversation, begin, *_ = prepared
 
@@ -145,7 +146,7 @@ def _placed(
             return placed, queues
 
 
-def _broker_id(own: uuid.UUID, named: uuid.UUID | str | None) -> uuid.UUID | None:
+def named_broker_id(own: uuid.UUID, named: uuid.UUID | str | None) -> uuid.UUID | None:
     """The broker id that a dialog names (behaviours 42, 134). Raises BadInput."""
     if named is None or named == CURRENT_DATABASE:
         return None if named is None else own

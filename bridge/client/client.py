@@ -42,7 +42,7 @@ class Client:
         self._lock = threading.Lock()
         self._opening = threading.Lock()
         self.sender: Sender | None = None
-        """None before anything was begun or sent."""
+        """None until the first call that needs it."""
         self._transmission: Transmission | None = None
 
     def begin(self, clauses: BeginClauses) -> Dialog:

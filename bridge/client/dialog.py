@@ -69,7 +69,7 @@ class BouncedMessage:
         The home moves the message in one step, so it is received once, whatever crashes and however often this is
         called. Messages leave in the order of the calls. Later messages of the new dialog wait until the home reports
         that this one has arrived. If the new dialog has ended meanwhile, the message stays in the mailbox, and
-        `bounced` returns it again. Until then a further `redirect`, or one after a `confirm`, changes nothing.
+        `bounced` returns it again. Before that, a second `redirect`, or a `redirect` after a `confirm`, has no effect.
 
         Raises BadInput when `to_dialog` is not another dialog, InvalidState when the dialogs have different homes
         (begin the new one with `related_to`), NotInContract or WrongDirection for the type, ConversationEnded when the
@@ -125,7 +125,7 @@ class Dialog:
     def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
         """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
-        The number is -1 when messages were redirected to this dialog: it is not known here how many. Raises
+        The number is -1 when messages were redirected to this dialog: this process does not know how many. Raises
         MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size, ConversationEnded
         after an end, QueueFull when Kafka accepts nothing for `send_timeout_s`, TopicMismatch when a topic was found to
         be deleted or created again. When it raises, nothing was written. Behaviours 44 to 52.
@@ -167,7 +167,7 @@ class Dialog:
 
     @checked
     def set_timer(self, timeout: Timeout) -> None:
-        """Set a timer: this side receives a DialogTimer once, `timeout` seconds after Kafka has taken this call.
+        """Set a timer: this side receives a DialogTimer once, `timeout` seconds after Kafka has the request.
 
         It replaces the timer that is set. The end of this side cancels it; the far side never sees it (96 to 104).
         Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when this process knows that a

@@ -73,7 +73,7 @@ class Homes:
         return answer
 
     def _start_reading(self, address: Address, home: _Home) -> None:
-        """Called with the lock, so the questions of other callers wait only for a thread that runs."""
+        """The caller holds the lock, so no other caller queues a question before the thread has started."""
         home.read = True
         try:
             in_background("konverse-home", partial(self._read, address, home))

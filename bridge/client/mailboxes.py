@@ -65,7 +65,7 @@ class Mailboxes:
         """Logged forgeries: session id, and the partition to which a stranger writes under it."""
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
-        self._awaken = threading.Event()
+        self._wake = threading.Event()
         self._closed = False
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -127,7 +127,7 @@ class Mailboxes:
         self._catalog.check_send(to.begin.contract, Role.INITIATOR, bounced.message_type)
         sender.decide(lambda session: self._decisions.redirect(session, to, bounced.id))
         self._sender = sender
-        self._listen()
+        self._wake_thread()
 
     # -------------------------------------------------------------------------------------------------------- homes
 
@@ -137,7 +137,7 @@ class Mailboxes:
         With `keep_up` a reader of this process that owns the partition first commits and fetches. Raises
         KafkaUnavailable when there is no answer within `timeout_s`, or `ANSWER_S_MIN` if that is longer.
         """
-        wait_s = max(ANSWER_S_MIN, timeout_s)
+        wait_s = min(max(ANSWER_S_MIN, timeout_s), threading.TIMEOUT_MAX)
         answer = self._asked(home, question, keep_up=keep_up)
         try:
             return answer.result(wait_s)
@@ -163,9 +163,9 @@ class Mailboxes:
 
     # -------------------------------------------------------------------------------------------------------- news
 
-    def _listen(self) -> None:
+    def _wake_thread(self) -> None:
         self._start()
-        self._awaken.set()
+        self._wake.set()
 
     def _start(self) -> None:
         with self._lock:
@@ -195,8 +195,8 @@ class Mailboxes:
                         error,
                     )
                     again_at[home] = time.monotonic() + RETRY_S
-            self._awaken.wait(POLL_S if awaited else REST_S)
-            self._awaken.clear()
+            self._wake.wait(POLL_S if awaited else REST_S)
+            self._wake.clear()
 
     def _read_home(self, dialog: SessionDialog) -> Future[Any]:
         sender = self._sender
@@ -221,7 +221,7 @@ class Mailboxes:
         while any(dialog.held for dialog in self._awaited().values()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         self._closed = True
-        self._awaken.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()
         self._homes.close()

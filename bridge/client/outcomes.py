@@ -17,10 +17,11 @@ from confluent_kafka import Message, Producer
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.clock import WriterIds
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.kafka.writer_ids import WriterIds
 from konverse.bridge.owner.follower import Follower
+from konverse.bridge.runtime.settings import TIMEOUT_S_MAX
 from konverse.dialog.session.lanes import Handed
 from konverse.dialog.session.outcome import Outcome, OutcomeQuery
 from konverse.dialog.session.rotation import Unheard
@@ -88,10 +89,10 @@ class Sessions:
 
     def outcome(self, token: bytes, own: Session | None, timeout_s: float | None) -> Outcome:
         """See `broker.outcome`; `own` is the session of this connection."""
-        if own is not None and any(one.writer in own.ids for one in opened(token).sent):
+        if own is not None and own.over is None and any(one.writer in own.ids for one in opened(token).sent):
             raise BadInput("this broker sent these messages and resends them by itself: call flush again")
         timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
-        return Inquiry(self._kafka, self.ids, self._catalog).run(token, timeout_s)
+        return Inquiry(self._kafka, self.ids, self._catalog).run(token, min(timeout_s, TIMEOUT_S_MAX))
 
 
 def follow(kafka: Kafka, catalog: Catalog, address: Address) -> Follower:
@@ -111,7 +112,7 @@ class Inquiry:
         self._producer: Producer | None = None
 
     def run(self, token: bytes, timeout_s: float) -> Outcome:
-        """Close the session at each destination, wait until the owners have ingested that, and read the answers."""
+        """Close the session at each destination, wait until its owner has ingested the closing, and read the answer."""
         deadline = time.monotonic() + timeout_s
         there, gone = self._there(opened(token))
         if not there.sent:

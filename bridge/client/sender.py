@@ -1,7 +1,7 @@
 """The sender of a process: handles the calls of all application threads. `SessionProducer` writes records to Kafka.
 
-The sender also receives news from homes of its dialogs that this process owns or follows. The errors that it raises or
-logs name the records concerned: records without room, without acknowledgement, or given up when the program ends.
+The sender also receives news from homes of its dialogs that this process owns or follows. Its errors and log lines name
+the records concerned: those that found no room, were not acknowledged, or are given up when the program ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from .session_producer import POLL_S, SERVE_MASK, SessionProducer
 from .unsent import unsent
 
 log: Final = logging.getLogger("konverse.sender")
-GOODBYE_S: Final = 1.0
+CLOSE_SESSION_S: Final = 1.0
 """At the end of a program, closing the session at its destinations may take this long. It only frees memory there."""
 
 
@@ -80,7 +80,7 @@ class Sender:
     # -------------------------------------------------------------------------------------------- news from homes
 
     def on_peer_ended(self, home: Partition, endpoint: Endpoint) -> None:
-        """A home owned by this process has ingested that the peer of an endpoint ended."""
+        """A home owned by this process has ingested the end of an endpoint's peer."""
         with self._producer.lock:
             on_peer_ended(self.session, home, endpoint)
 
@@ -99,7 +99,7 @@ class Sender:
             self.replace_id()
 
     def replace_id(self) -> None:
-        """A destination refuses the present id: take another one, and ask how many records of the old were ingested."""
+        """Replace the present id, which a destination refuses; ask how many records of the old one were ingested."""
         self._producer.give_up_id()
 
     def ended_by_peer(self, conversation: bytes) -> None:
@@ -195,7 +195,7 @@ class Sender:
         with self._producer.lock:
             self._producer.check_open()
             if self._renewal.age:
-                raise KafkaUnavailable("the session needs a new id")
+                raise KafkaUnavailable("the session waits for a new id from Kafka; try again")
             self._producer.carry_out(lambda: news(self.session))
 
     @property
@@ -229,7 +229,7 @@ class Sender:
         """Return when everything sent, begun and ended so far is delivered (with `dialog`: begun and sent on it).
 
         The messages of transactions have arrived then, so messages that others send later on the same side come after
-        them. Other threads may have to wait with their sends. Raises TopicMismatch, OutcomeUnknown when Kafka does not
+        them. Sends of other threads may have to wait. Raises TopicMismatch, OutcomeUnknown when Kafka does not
         answer or the transmission queue has no owner, TransactionLost, and BrokerClosed in a forked process.
         """
         if self._producer.forked:
@@ -255,7 +255,7 @@ class Sender:
             self._wait_until(lambda: dialog.home.counts(dialog.begun_at) and acknowledged(), what, timeout_s, dialog)
         if not arrived():
             self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
-        # after the acknowledgements: topics that are still the queues' were so when they took the records
+        # after the acknowledgements: a topic that is still its queue's was so when it accepted the records
         while not self._check_destinations(dialog, max(deadline - time.monotonic(), ANSWER_S_MIN)):
             if time.monotonic() > deadline:
                 raise not_verified(timeout_s, self._producer.last_failure, self._token(dialog))
@@ -264,8 +264,8 @@ class Sender:
     def settle(self, timeout_s: float | None = None, *, leaves: bool = False) -> None:
         """Return when Kafka has everything. Messages of transactions are then sent even without this process.
 
-        With `leaves` it also waits until a refused id is replaced: under the next id the session learns which records
-        were not received.
+        With `leaves` it also waits until an old or refused id is replaced: under the next id the session learns which
+        records were not received.
         """
 
         def settled() -> bool:
@@ -392,16 +392,18 @@ class Sender:
         deadline = time.monotonic() + limit_s
         try:
             if self.session.lanes and self.session.over is None:
-                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), None, timeout_s, None, leaves=True)
+                self._wait_until(
+                    lambda: self.session.idle or bool(self._undeliverable_lanes()), None, timeout_s, None, leaves=True
+                )
                 with self._producer.lock:
-                    if self._in_vain():
+                    if self._undeliverable_lanes():
                         raise self._given_up()
                     self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
                 unverified: list[Address] = []
                 with suppress(SessionTakenOver):  # Kafka has every record, and the closer knows which of them count
                     unverified = self._goodbye(timeout_s)
                     what = f"the closing of session {self.session.writer.hex()}"
-                    self._wait_until(self._said_goodbye, what, timeout_s, None, leaves=True)
+                    self._wait_until(self._session_closed, what, timeout_s, None, leaves=True)
                 while not (answered := self._destinations.refresh(unverified)) and time.monotonic() < deadline:
                     time.sleep(POLL_S)  # `refresh` waits for Kafka, but an unreadable catalog fails at once
                 self._destinations.check_untold(unverified)
@@ -428,11 +430,11 @@ class Sender:
                 self._producer.refresh()
                 return unverified
 
-    def _said_goodbye(self) -> bool:
+    def _session_closed(self) -> bool:
         """Whether everything is delivered, except CLOSE_WRITER records to dropped queues, which do not matter."""
-        return self.session.idle or bool(self._in_vain())
+        return self.session.idle or bool(self._undeliverable_lanes())
 
-    def _in_vain(self) -> list[Lane]:
+    def _undeliverable_lanes(self) -> list[Lane]:
         """The lanes with waiting records, if all of them lead to dropped queues; empty when a record may yet arrive."""
         session = self.session
         waiting = [lane for lane in session.lanes.values() if lane.origins]
@@ -459,7 +461,7 @@ class Sender:
         with self._producer.lock:
             messages = self.session.messages_waiting
             why = self.session.over or f"last failure: {self._producer.last_failure}"
-            return given_up(messages, self._in_vain(), why, self._token(None))
+            return given_up(messages, self._undeliverable_lanes(), why, self._token(None))
 
     def at_exit(self, timeout_s: float) -> None:
         """Called when the program ends without `close`: see `deliver_at_exit`."""
@@ -486,7 +488,7 @@ class Sender:
 
         with self._producer.lock:
             if self.session.over is None:
-                dialog.check_open()  # at once, although a dialog that has ended may never get room
+                dialog.check_open()  # raises at once: a dialog that has ended may never get room
         self.decide_with_room(dialog, send)
         return numbers[0]
 
@@ -501,7 +503,7 @@ class Sender:
         call: Callable[[], list[Produce]],
         full: Callable[[], tuple[SessionDialog | None, Lane | None]],
     ) -> None:
-        """Make the call once there is room, or the session is over and will raise. QueueFull names what is `full`."""
+        """Make the call once there is room, or the session is over and raises. QueueFull names the result of `full`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             with self._producer.lock:
@@ -522,7 +524,10 @@ class Sender:
         return dialog.target if dialog is not None else self.session.transactions.lane
 
     def wait_for_id(self) -> None:
-        """Wait until an old id is replaced: nothing is handed over under it. KafkaUnavailable if that takes long."""
+        """Wait until an old id is replaced: nothing is handed over under it.
+
+        Raises KafkaUnavailable after `send_timeout_s`.
+        """
         if not self._renewal.age or self._producer.serve_until(lambda: not self._renewal.age, self._timeout_s):
             return
         if not self._producer.ended:
@@ -596,14 +601,14 @@ def given_up(messages: int, vain: list[Lane], why: object, token: bytes) -> Outc
 
 def deliver_at_exit(sender: Sender, timeout_s: float, failure: object) -> None:
     """Deliver the waiting records of a program that ends without `close`, or log how many are given up."""
-    goodbye_s = GOODBYE_S
+    close_session_s = CLOSE_SESSION_S
     try:
         sender.settle(timeout_s)
     except TopicMismatch as error:
-        goodbye_s = 0.0
+        close_session_s = 0.0
         log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback
     except OutcomeUnknown:
-        goodbye_s = 0.0
+        close_session_s = 0.0
         log.error(  # noqa: TRY400  # a traceback into this module does not help the reader of the log
             "the program ends and Kafka has not acknowledged %s: %s (last failure: %s). To wait longer and get an "
             "error, call flush() or close() before the program ends",
@@ -616,9 +621,9 @@ def deliver_at_exit(sender: Sender, timeout_s: float, failure: object) -> None:
             failure,
         )
     try:
-        sender.close(goodbye_s)
+        sender.close(close_session_s)
     except TopicMismatch as error:
         log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback
     except OutcomeUnknown as error:  # without the goodbye nothing is lost: its destinations forget the session later
-        if goodbye_s and sender.is_unverified:
+        if close_session_s and sender.is_unverified:
             log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback

@@ -41,11 +41,11 @@ class Ids(Protocol):
     """Topic whose acknowledgements give the time of an id."""
 
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
-        """A new id, and the local clock in ms from before the request."""
+        """A new id, and the local time in ms just before the request."""
 
 
 class SessionRenewal:
-    """A session with its renewal. Callers hold the sender's lock, except for `answers` and `make`."""
+    """A session with its renewal. Callers of `check_clock`, `give_up` and `change` hold the sender's lock."""
 
     def __init__(self, ids: Ids, follow: Callable[[Address], Follower]) -> None:
         self.session = Session(*ids.new())
@@ -72,7 +72,7 @@ class SessionRenewal:
         return self.age is not before
 
     def give_up(self) -> None:
-        """A destination refuses the present id: replace it at once."""
+        """Have the present id replaced at once: a destination refuses it, or it is too old."""
         self.age = Age.DOUBTFUL
 
     @property
@@ -134,7 +134,7 @@ class SessionRenewal:
             self.close()
 
     def _asks_again(self, wanted: CloseQuery) -> bool:
-        """Whether to ask a destination again that answered LATER: at once, then every `ASK_AGAIN_S`."""
+        """Whether to repeat the query after the answer LATER: at once, then every `ASK_AGAIN_S`."""
         of = wanted.address, wanted.asked
         asked_ms = self._asked_ms.get(of)
         if asked_ms is not None and now_ms() - asked_ms < ASK_AGAIN_S * 1_000:

@@ -118,7 +118,7 @@ class SessionProducer:
         """Whether sends are refused, while `close` waits for earlier records."""
         self._closed = False
         self.forked = False
-        """This process was forked from the one that made it: Kafka's clients do not work here."""
+        """This process was forked from the one that created this object: Kafka's clients do not work here."""
         self.carrier: Headers = {HEADER: b""}
         self._client: Producer = self._new_producer()
         self._stuck = Mark(self._client, 0)
@@ -209,8 +209,8 @@ class SessionProducer:
     def carry_out(self, call: Callable[[], list[Produce]]) -> None:
         """Call the session, and hand over the resulting records. The caller holds the lock.
 
-        An exception that comes from outside, such as Ctrl-C or an alarm, may leave a session that is neither as before
-        the call nor as after it. Such an exception ends the session.
+        An exception that comes from outside, such as Ctrl-C or an alarm, may leave the session half changed. Such an
+        exception ends the session.
         """
         try:
             hands = call()
@@ -227,7 +227,7 @@ class SessionProducer:
             raise
 
     def mend(self, dialog: SessionDialog, sequence: int, error: BaseException) -> None:
-        """After a direct send that an exception from outside has cut off: hand everything over again."""
+        """Hand everything over again after an exception from outside has cut off a direct send."""
         self._session.mend(dialog, sequence)
         self._fail(f"a send was interrupted ({type(error).__name__})")
 
@@ -291,7 +291,7 @@ class SessionProducer:
         self._waiters += 1
         try:
             while True:
-                with self.lock:  # another thread's send may change the answer later
+                with self.lock:  # so that no other thread's send changes the session meanwhile
                     if reached():
                         return True
                 if self.ended or time.monotonic() > deadline:
@@ -429,7 +429,7 @@ class SessionProducer:
         if self._waiting_since is None:
             self._waiting_since = now
         waited = now - self._waiting_since
-        if waited > PAUSE_MAX_S:  # Kafka is slow or away: let senders continue until their windows are full
+        if waited > PAUSE_MAX_S:  # Kafka is slow or unreachable: let senders continue until their windows are full
             self._pausing = False
             self._waiting_since = now + PAUSE_MAX_S
         elif waited > PAUSE_AFTER_S:
@@ -439,8 +439,8 @@ class SessionProducer:
     def _replace_producer(self) -> None:
         """After a failure, create a new producer and hand over all undelivered records, with the same counters.
 
-        The failure stands until there is a new producer, and again when handing over is interrupted. So a replacement
-        that was cut off anywhere is repeated, and its records do not count as delivered.
+        The failure stays recorded until there is a new producer, and is recorded again if the handover is interrupted.
+        So an interrupted replacement is repeated, and its records do not count as delivered.
         """
         log.warning("records of %s were not delivered (%s); sending them again", self._title, self._failure)
         with self.lock:
@@ -449,14 +449,14 @@ class SessionProducer:
                 return
             try:
                 self._client = self._new_producer()
-            except EXPECTED_ERRORS as error:  # the callers wait on, as if Kafka were away
+            except EXPECTED_ERRORS as error:  # the callers keep waiting, as if Kafka did not answer
                 self._failure = self.last_failure = str(error)
                 return
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
             if self._renewal.age and not self._renewal.ready:  # the id became old just now
-                self._failure = "the session needs a new id"
+                self._failure = "the session waits for a new id from Kafka; try again"
                 return
             self._do_or_fail(self._restart)
 
@@ -500,7 +500,7 @@ class SessionProducer:
     def _take_answers(self) -> None:
         """Pass the destinations' answers about former ids to the session.
 
-        If the present id is refused or old itself, give it up; the next id asks again.
+        If the present id is refused or old itself, give it up: the session asks again under the next id.
         """
         for wanted, said in self._renewal.answers():
             with self.lock:

@@ -88,31 +88,31 @@ class ClientTransaction:
         """
         self._check_entered()
         check_type(message_type)
-        staged = _staged(dialog)
+        staged = self._staged(dialog)
         self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
         self._transaction.send(staged, message_type, as_bytes(body))
 
     def finish(self, dialog: Dialog) -> None:
         """Tell the peer that this side will send no more on the dialog, as `dialog.finish`."""
         self._check_entered()
-        self._transaction.finish(_staged(dialog))
+        self._transaction.finish(self._staged(dialog))
 
     def set_timer(self, dialog: Dialog, timeout: float) -> None:
         """Set the timer of a dialog, as `dialog.set_timer`; a transaction that is dropped sets none (103)."""
         self._check_entered()
-        staged = _staged(dialog)
+        staged = self._staged(dialog)
         self._transaction.set_timer(staged, timer_ms(staged, timeout))
 
     def cancel_timer(self, dialog: Dialog) -> None:
         """Cancel the timer of a dialog, as `dialog.cancel_timer`."""
         self._check_entered()
-        self._transaction.set_timer(_staged(dialog), NO_TIMER)
+        self._transaction.set_timer(self._staged(dialog), NO_TIMER)
 
     def end(self, dialog: Dialog, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""
         self._check_entered()
         error, description = check_error(error, description)
-        staged = _staged(dialog)
+        staged = self._staged(dialog)
         if not error:
             sends = any(step.dialog is staged and step.kind is Kind.MESSAGE for step in self._transaction.steps)
             self._sender.fire_and_forget.examine(staged, sends=sends)
@@ -169,9 +169,15 @@ class ClientTransaction:
         if not self._entered:
             raise InvalidState("the transaction has not begun: write `with broker.transaction() as t:`")
 
-
-def _staged(dialog: object) -> SessionDialog:
-    return checked_dialog(dialog).staged
+    def _staged(self, dialog: object) -> SessionDialog:
+        """The session's record of a dialog. Raises the errors of `checked_dialog`, BadInput for another broker's."""
+        given = checked_dialog(dialog)
+        if given._sender is not self._sender:  # noqa: SLF001  # its own broker would not wait for the transaction
+            raise BadInput(
+                f"conversation {given.id} was begun by another broker of this process: use it in a transaction of that "
+                "broker"
+            )
+        return given.staged
 
 
 def checked_dialog(dialog: object) -> Dialog:

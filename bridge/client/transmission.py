@@ -27,7 +27,7 @@ from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.session.session import Session
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import AlreadyExists, BrokerClosed, PartitionHalted, TopicMismatch
+from konverse.schemas.errors import AlreadyExists, BrokerClosed, KafkaUnavailable, PartitionHalted, TopicMismatch
 from konverse.schemas.identifiers import transmission_topic
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ DECIDE_WITHIN_MS: Final = 10
 
 LOOK_EVERY_S: Final = 0.1
 """Interval of reading the journal, to find out whether the outputs of transactions have arrived."""
-LOOK_SOON_S: Final = 0.01
+ARRIVAL_CHECK_URGENT_S: Final = 0.01
 """The same interval while a caller waits for outputs to arrive."""
 
 ARRIVAL_S: Final = 5.0
@@ -182,13 +182,25 @@ class Transmission:
         if self._away.due(what):
             log.warning("instance %r: %s, retrying: %s", self._instance, what, error)
 
+    def _follower(self, queue: Queue, partition: int) -> Follower | None:
+        """Follows the partition of the transactions; None when this object was closed before there was a client."""
+        while not self._closed.is_set():
+            try:
+                return Follower(self._kafka, queue, partition)
+            except KafkaUnavailable as error:  # this process has no file or thread left for a client
+                self._log_unreachable("the journal of the transmission queue cannot be read", error)
+                self._closed.wait(AGAIN_S)
+        return None
+
     def _listen(self, queue: Queue, partition: int) -> None:
         """While transactions are on their way, report to the session whether their outputs have arrived."""
-        session = self._sender.session
-        with Follower(self._kafka, queue, partition) as following:
+        session, follower = self._sender.session, self._follower(queue, partition)
+        if follower is None:
+            return
+        with follower as following:
             while not self._closed.is_set():
                 awaited = self._sender.awaits_arrival.wait(LOOK_EVERY_S)
-                self._closed.wait(LOOK_SOON_S if awaited else 0.0)
+                self._closed.wait(ARRIVAL_CHECK_URGENT_S if awaited else 0.0)
                 if not session.transactions.flying:
                     continue
                 try:
@@ -197,7 +209,7 @@ class Transmission:
                 except BrokerClosed:
                     return
                 except PartitionHalted as error:  # until an operator applies the error's remedy
-                    self._log_unreachable("it is not known whether transactions have arrived", error)
+                    self._log_unreachable("the arrival of transactions cannot be checked", error)
                     following.begin_anew()
                     self._closed.wait(AGAIN_S)
                 except EXPECTED_ERRORS as error:

@@ -31,8 +31,8 @@ Three facts of librdkafka shape the code:
     topics             creates, checks and deletes topics
     topic_faults       unsuitable topic settings, and the command that corrects each
     topic_watch        notices changes made to a topic from outside while it is in use
-    open_transactions  where logs begin and end; partitions that a foreign producer's open transaction holds up
-    clock              Kafka's time
-    writer_ids         ids of sessions, dated by Kafka's clock
+    offsets            where logs begin and end
+    open_transactions  partitions that a foreign producer's open transaction holds up
+    clock              Kafka's time, and ids of sessions, which are dated by it
     refusals           authorization errors: principal, operation, resource
 """

@@ -52,6 +52,6 @@ def append(
         with suppress(KafkaException):  # missing answers stay None
             producer.flush(within_s + 1)
     except KafkaException as error:
-        raise kafka.not_taken(topic, error) from None
-    kafka.check_taken(topic, answers)
+        raise kafka.write_refused(topic, error) from None
+    kafka.check_written(topic, answers)
     return answers

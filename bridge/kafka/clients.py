@@ -56,7 +56,7 @@ _UNHEARD: Final = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})  # n
 ADMIN_KEPT_S: Final = 10.0
 """An admin client is replaced at most this often, so that requests of the former one can end."""
 QUIET_S: Final = 10.0
-"""A client that has brought nothing for this long is asked for its brokers, and again each time this has passed."""
+"""A client that has delivered nothing for this long is asked for its brokers, and then again at this interval."""
 PROBE_S: Final = 2.0
 """How long a client may take to reach a broker while others do. It pauses at most 1 s between two attempts."""
 ELECTING: Final = frozenset({
@@ -148,15 +148,15 @@ class Kafka:
         cause = error.args[0] if isinstance(error, KafkaException) else error
         return unavailable(what, self.health.cause(cause), need, self.settings.client)
 
-    def not_taken(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
+    def write_refused(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
         """Error for a record that could not be written to a topic."""
         return self.unavailable(f"no record can be written to {topic}", error, Need.topic("WRITE", topic))
 
-    def check_taken(self, topic: str, outcomes: Iterable[object]) -> None:
+    def check_written(self, topic: str, outcomes: Iterable[object]) -> None:
         """Raise AccessDenied when the outcome of a record for the topic is an authorization error."""
         for outcome in outcomes:
             if isinstance(outcome, KafkaError) and is_refusal(self.health.cause(outcome)):
-                raise self.not_taken(topic, outcome)
+                raise self.write_refused(topic, outcome)
 
     def words(self, error: object, need: Need) -> str:
         """Text for a log line about an error: the missing right or wrong topic setting, else the client's own text."""
@@ -290,7 +290,7 @@ class Kafka:
         })  # fmt: skip
 
     def plain_producer(self, timeout_s: float) -> Producer:
-        """For one record that may be duplicated: a producer without an idempotence id answers half a second sooner."""
+        """For records that may be duplicated: a new producer without idempotence answers half a second sooner."""
         return self._producer({
             **self._common,
             "error_cb": self.health.note_error,
@@ -356,7 +356,7 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
         return _created(kind, properties)
     except RuntimeError as error:
         raise KafkaUnavailable(
-            f"no Kafka client can be made: {error}. This process has too many clients: close some, or use fewer "
+            f"cannot create a Kafka client: {error}. This process has too many clients: close some, or use fewer "
             "brokers and readers"
         ) from None
     except KafkaException as error:
@@ -364,7 +364,7 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
         if cause.code() in _REFUSED_PROPERTIES:
             raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {cause.str()}") from None
         raise KafkaUnavailable(
-            f"no Kafka client can be made: {cause.str()}. Free threads, files or memory of this process, or raise its "
+            f"cannot create a Kafka client: {cause.str()}. Free threads, files or memory of this process, or raise its "
             "limits (`ulimit`, or those of the container)"
         ) from None
 
@@ -382,10 +382,10 @@ def _created(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any
 
 
 class DesertionWatch:
-    """Whether the client that its user holds at the moment has lost all brokers for good.
+    """Finds out whether a client has lost all brokers for good.
 
-    Such a client reports nothing. So a client that brings nothing for a while is asked for metadata, in a thread of its
-    own, because that takes seconds.
+    Such a client reports no error. So a client that delivers nothing for a while is asked for metadata, in a separate
+    thread, because that takes seconds.
     """
 
     def __init__(self, kafka: Kafka) -> None:
@@ -407,7 +407,7 @@ class DesertionWatch:
     def finds(self, client: Consumer | Producer, topic: str) -> bool:
         """Whether the client was found deserted. Call it often. It asks for the metadata of `topic`, and never waits.
 
-        True once; the caller replaces the client.
+        Returns True once; the caller then replaces the client.
         """
         if self._thread is not None:
             if self._thread.is_alive():
@@ -431,7 +431,7 @@ class DesertionWatch:
 
 
 def has_joined(consumer: Consumer) -> bool:
-    """Whether the group has admitted the consumer, with or without partitions: then it knows the generation.
+    """Whether the group has admitted the consumer, with or without partitions: then it knows the group's generation.
 
     Call it without a lock that a callback of the consumer takes: librdkafka answers when its callbacks have returned.
     """

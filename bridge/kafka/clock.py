@@ -1,18 +1,19 @@
 """Kafka's time, on which all ages and time limits are based: this machine's clock may be days off.
 
 To learn it, a process appends an OPEN record to a topic that holds only such records. The acknowledgement contains the
-broker's time; the record itself is never read.
+broker's time; the record itself is never read. The same time is in the writer ids of sessions (protocol.md section 5).
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from konverse.bridge.runtime.clock import now_ms
 from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
-from konverse.schemas.identifiers import Role, open_topic
+from konverse.schemas.identifiers import Role, open_topic, session_writer
 from konverse.schemas.wire.envelope import HEADER, encode_envelope
 from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, Kind, Suffix
 
@@ -52,7 +53,7 @@ class OpenTopic:
         self._ready = False
 
     def prepare(self) -> None:
-        """Create the topic if it does not exist. Asks Kafka at first, and after an append that failed."""
+        """Create the topic if it does not exist. Asks Kafka at the first call, and after a failed append."""
         if not self._ready and self._topics.partitions(self.name) is None:
             self._topics.ensure(self.name, 1, OPEN_CONFIG)
         self._ready = True
@@ -82,3 +83,26 @@ class OpenTopic:
                 f"{remedy}"
             )
         return int(time_ms)
+
+
+class WriterIds:
+    """Makes ids for the sessions of one instance."""
+
+    def __init__(self, kafka: Kafka, topics: Topics) -> None:
+        self._kafka = kafka
+        self._open = OpenTopic(kafka, topics)
+        self.topic = self._open.name
+
+    def prepare(self) -> None:
+        """Create the topic that provides Kafka's time, if it does not exist."""
+        self._open.prepare()
+
+    def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
+        """A new id, and the time (`now_ms`) just before Kafka was asked for it. Raises KafkaUnavailable, TopicMismatch.
+
+        Kafka has to answer within `timeout_s` (default: `send_timeout_s`).
+        """
+        self.prepare()
+        opened_ms = now_ms()
+        timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
+        return session_writer(self._open.append(timeout_s), secrets.randbits(74)), opened_ms

@@ -9,9 +9,9 @@ from confluent_kafka import Message
 from konverse.schemas.wire.envelope import HEADER
 
 WITHOUT_GROUP: Final[dict[str, str | bytes | None]] = {"reader": b"without a consumer group"}
-"""Header of journal records whose owner has named its partitions, so that no consumer group knows of it.
+"""Header of journal records whose owner got its partitions without a consumer group.
 
-Only views read it: the members of the group do not tell whether such an owner lives.
+Only views read it: the members of the group do not show whether such an owner lives.
 """
 
 

@@ -12,11 +12,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from konverse.schemas.errors import KafkaUnavailable
 
 from .clients import ELECTING, FETCH_RECORDS, EndCut, Kafka
-from .open_transactions import log_ends, stalled
+from .offsets import log_ends
+from .open_transactions import stalled
 from .refusals import Need
 
 READ_WAIT_MS: Final = 10
 """A range contains only existing records. A long fetch after its end would only delay the next read."""
+END_ASKED_AGAIN_MAX: Final = 4
+"""How often Kafka is asked again for the end of a log that seems to be cut: an owner that halts stays halted."""
+END_ASKED_EVERY_S: Final = 0.5
+"""Interval of asking Kafka for the end of such a log."""
 _SETTLING: Final = ELECTING | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of the topic's partitions has no leader yet
@@ -77,10 +82,15 @@ class LogReader:
             time.sleep(0.05)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """Offset of the first record that is not older than `timestamp_ms`; the log's end when all are older."""
+        """Offset of the first record that is not older than `timestamp_ms`; the log's end when all are older.
+
+        Raises KafkaUnavailable.
+        """
         asked = TopicPartition(topic, partition, timestamp_ms)
         try:
             (found,) = self._client().offsets_for_times([asked], timeout=self._timeout_s)
+            if found.error is not None:  # its offset is that of a log whose records are all older
+                raise KafkaException(found.error)
         except KafkaException as error:
             raise self._unavailable(f"offsets in {topic}/{partition} cannot be found by time", error, topic) from None
         return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
@@ -159,6 +169,21 @@ class LogReader:
     def close(self) -> None:
         """Close the client."""
         self._consumer.close()
+
+
+def ends_around(log: LogReader, topic: str, partition: int, offset: int) -> tuple[int, int]:
+    """First offset and end of a log that should reach `offset`. Raises KafkaUnavailable.
+
+    A shorter log is believed only after several answers: a broker that has just started may not know its end yet, and
+    an answer may be out of date.
+    """
+    start, end = log.ends(topic, partition)
+    for _ in range(END_ASKED_AGAIN_MAX):
+        if offset <= end:
+            break
+        time.sleep(END_ASKED_EVERY_S)
+        start, end = log.ends(topic, partition)
+    return start, end
 
 
 def _said(event: Message | None) -> str:

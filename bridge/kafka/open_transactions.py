@@ -1,4 +1,4 @@
-"""Asks where logs begin and end, and finds partitions that an open transaction of a foreign producer holds up.
+"""Finds partitions that an open transaction of a foreign producer holds up.
 
 Readers see a log up to its last stable offset: the first record of the oldest transaction that is still open. konverse
 writes without transactions, so it never holds up a log itself.
@@ -8,49 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
-from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.schemas.errors import KafkaUnavailable
 
-from .clients import RETRY_EVERY_S, Kafka
+from .clients import Kafka
+from .offsets import END, OffsetRequest, log_end
 from .refusals import Need
 
 log: Final = logging.getLogger("konverse.reader")
 
-BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-
 LOOK_EVERY_S: Final = 10.0
 """Interval of checking for open transactions. One that is found twice in a row is logged."""
-
-
-class OffsetRequest:
-    """A pending request for one offset of each of some partitions of a topic."""
-
-    def __init__(self, kafka: Kafka, topic: str, partitions: Iterable[int], which: OffsetSpec, **options: Any) -> None:
-        """`options` are those of `AdminClient.list_offsets`."""
-        self.partitions = sorted(partitions)
-        places = [TopicPartition(topic, number) for number in self.partitions]
-        self._answers = kafka.admin.list_offsets(dict.fromkeys(places, which), **options)
-
-    @property
-    def done(self) -> bool:
-        """Whether every answer has arrived or timed out."""
-        return all(answer.done() for answer in self._answers.values())
-
-    def offsets(self) -> dict[int, int]:
-        """Partition -> offset, without the partitions that Kafka answered with an error. Call it when `done`."""
-        return {
-            place.partition: answer.result().offset
-            for place, answer in self._answers.items()
-            if answer.exception() is None
-        }
 
 
 class Stalled(NamedTuple):
@@ -79,7 +52,7 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
     try:
         # the end first: a log without open transactions is stable up to it, even if records are appended meanwhile
         end, stable = (
-            _answer(kafka, place, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+            log_end(kafka, place, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
         )
     except KafkaException as error:
         raise kafka.unavailable(
@@ -93,24 +66,6 @@ def check_readable(kafka: Kafka, topic: str) -> None:
     found = stalled(kafka, topic, 0)
     if found is not None:
         raise KafkaUnavailable(found.describe(topic, 0))
-
-
-def log_ends(kafka: Kafka, places: Collection[TopicPartition], operation: str = "READ") -> dict[tuple[str, int], int]:
-    """Ends of these logs, by topic and partition, after the records that open transactions hold up.
-
-    A transaction was open if a log's last stable offset, requested afterwards, is smaller than its end. `operation` is
-    the right on the topic that AccessDenied names. Raises KafkaUnavailable.
-    """
-    ends: dict[tuple[str, int], int] = {}
-    level = IsolationLevel.READ_UNCOMMITTED
-    asked = _ask(kafka, [*places], level, RETRY_EVERY_S) if places else {}
-    for place, first in asked.items():
-        try:
-            ends[place.topic, place.partition] = _answer(kafka, place, level, first)
-        except KafkaException as error:
-            what = f"the ends of {place.topic}/{place.partition} cannot be read"
-            raise kafka.unavailable(what, error, Need.topic(operation, place.topic)) from None
-    return ends
 
 
 class OpenTransactions:
@@ -152,7 +107,7 @@ class OpenTransactions:
     def _heard(self, answered: set[int], found: dict[int, Stalled]) -> None:
         """Log transactions that were also found at the last look, and those that ended.
 
-        Kafka has answered about these partitions. In another one the transaction may still be open.
+        `answered`: the partitions about which Kafka has answered. In any other one the transaction may still be open.
         """
         for number, one in found.items():
             if self._known.get(number) == one.stable and self._throttle.due(number):
@@ -162,15 +117,3 @@ class OpenTransactions:
             if self._throttle.over(number):
                 log.warning("the transaction that held up %s/%d has ended", self._topic, number)
         self._known.update((number, one.stable) for number, one in found.items())
-
-
-def _answer(
-    kafka: Kafka, place: TopicPartition, level: IsolationLevel, asked: Future[ListOffsetsResultInfo] | None = None
-) -> int:
-    return kafka.answer(lambda timeout_s: _ask(kafka, [place], level, timeout_s)[place], asked).offset
-
-
-def _ask(
-    kafka: Kafka, places: list[TopicPartition], level: IsolationLevel, timeout_s: float
-) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-    return kafka.admin.list_offsets(dict.fromkeys(places, END), isolation_level=level, request_timeout=timeout_s)

@@ -1,7 +1,7 @@
 """Watches the topics of a queue while it is read: deletion, re-creation, changed settings and added partitions.
 
-It asks Kafka every few seconds and never waits for an answer. A topic that is no longer the queue's ends the reader. A
-wrong setting is logged with the command that corrects it, and again every 30 s.
+The watch asks Kafka every few seconds and never waits for an answer. A topic that no longer belongs to the queue ends
+the reader. A wrong setting is logged with the command that corrects it, and again every 30 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log: Final = logging.getLogger("konverse.reader")
 
 WATCH_EVERY_S: Final = 3.0
 LOOK_AFTER_S: Final = 5.0
-"""Without an answer for this long, and again each time this has passed, the admin client is asked for its brokers."""
+"""Without an answer for this long, and then again at this interval, the admin client is asked for its brokers."""
 
 
 class TopicWatch:
@@ -81,7 +81,7 @@ class TopicWatch:
     def _look_for_brokers(self) -> None:
         """Have the admin client replaced if it has lost all its brokers for good, and ask the new one.
 
-        Nothing else may ask for metadata regularly, for instance in `konverse transmit`.
+        Some processes, such as `konverse transmit`, have nothing else that asks for metadata regularly.
         """
         now = time.monotonic()
         if self._kafka.admin is not self._admin:

@@ -16,7 +16,7 @@ from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavaila
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_topic, snapshot_topic
 
 from .clients import Answer, Kafka
-from .open_transactions import log_ends
+from .offsets import log_ends
 from .refusals import Need, access_denied, is_refusal, principal_of
 from .topic_faults import BYTES_MIN, misfits
 
@@ -44,7 +44,7 @@ _MISSING: Final = "does not exist any more"
 _VISIBLE_WITHIN_S: Final = 15.0
 _LAG_S: Final = 2.0
 """How long a broker may not know a topic that others know. Creation reaches the brokers of a cluster one after another,
-and each request may go to another broker. A missing topic is believed only afterwards."""
+and each request may go to another broker. A topic counts as missing only after this time."""
 _ALL_FENCED: Final = "All brokers are currently fenced"
 """Kafka's error text when the controller has received no heartbeat from any broker for some seconds. A cluster with too
 few brokers reports the same error code."""

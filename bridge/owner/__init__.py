@@ -13,9 +13,9 @@ The laws:
 - One step at a time. The owners of a reader are stepped with the reader's lock held. Reading the catalog for changes
   and searching journals for a conversation group may take long: both run without the lock and change no owner.
 - Outputs are reported as delivered when the producer has run empty without a failure and their topics are still those
-  of their queues. After a failure the producer is replaced, and all outputs not reported so are emitted again.
-- An owner that stopped or halted stays so. The reader learns the reason from `OwnerDriver.stopped`, drops the owner,
-  and may create another one, which folds the journal again.
+  of their queues. After a failure the producer is replaced, and all outputs not yet reported are emitted again.
+- An owner that has stopped or halted never resumes. The reader learns the reason from `OwnerDriver.stopped`, drops the
+  owner, and may create another one, which folds the journal again.
 
 `bridge.reader` uses `OwnerDriver`: it takes partitions over, feeds data to them, calls `pump`, and gives them back. The
 simulator (`tests.kit.simulator`) drives the same owners with drivers of its own. Standby followers and truncation have

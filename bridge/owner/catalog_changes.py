@@ -1,8 +1,8 @@
 """Catalog changes as a reader's owners apply them: dropped services, contracts and queues, altered services, STATUS.
 
 The pumping thread reads the catalog without the reader's lock, because Kafka may be slow; handlers continue meanwhile.
-Before each read, `step` records which conversations have arrived from other partitions. Only these are judged by the
-result: a later arrival may come from a process that knows a newer catalog (`dialog.owner.relocations`).
+Before each read, `step` records which conversations have arrived from other partitions. A conversation that arrives
+later is not moved on by this read: it may come from a process that knows a newer catalog (`dialog.owner.relocations`).
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class CatalogChanges:
             self._wanted = None
 
     def look_for_drop(self, since: float) -> float:
-        """Check whether the queue was dropped, once a record has waited for UNANSWERED_S since `since`.
+        """Check whether the queue was dropped, if UNANSWERED_S have passed since `since` (monotonic, in seconds).
 
         Returns `since` for the next call. Reads the catalog at once, so only a caller that holds the reader's lock and
         has nothing else to do may call it.

@@ -27,7 +27,7 @@ from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.headers import WITHOUT_GROUP
-from konverse.bridge.kafka.open_transactions import BEGINNING
+from konverse.bridge.kafka.offsets import BEGINNING
 from konverse.bridge.redis.view import ViewWriter
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.owner.emitter import Emit
@@ -80,9 +80,9 @@ from .standby import Standby
 
 log: Final = logging.getLogger("konverse.owner")
 URGENT_S: Final = 10.0
-"""`give_back` waits this long for an urgent snapshot, without which no owner could recover the partition."""
+"""`give_back` waits this long for urgent snapshots, without which no owner could recover the partitions."""
 HURRY_S: Final = 1.0
-"""While senders wait for commits, the reader polls every few milliseconds, until none has succeeded for this long."""
+"""While senders wait for commits, the reader polls every few milliseconds, until no commit succeeds for this long."""
 ENDED: Final = (Phase.STOPPED, Phase.HALTED)
 SIGNS_OF_LIFE: Final = 3
 """Journal writes of a living owner per `silence_timeout_s`. An owner silent for that long counts as dead (M83)."""
@@ -114,7 +114,6 @@ class OwnerDriver:
         alive_every_ms = round(kafka.settings.silence_timeout_s * 1000 / SIGNS_OF_LIFE)
         interval_ms = None if view is None else settings.view_interval_ms
         self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
-        self._view = None if view is None else view()
         self._journal = journal_topic(queue.topic, queue.subscription)
         self._reading = QueueLogs(kafka, queue)
         self._appender = JournalAppender(kafka, self._journal)
@@ -137,7 +136,8 @@ class OwnerDriver:
         self.acceptance: AcceptedLoss | None = None
         """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
         self.attach: Callable[[Owner], None] | None = None
-        """Makes the reader the host of an owner's transactions, which is notified when their blocks end."""
+        """Makes the reader the host of an owner's transactions: the reader is notified when their blocks end."""
+        self._view = None if view is None else view()  # last: its thread would go on if a client cannot be created
 
     # -------------------------------------------------------------------------------------------------- partitions
 
@@ -148,7 +148,7 @@ class OwnerDriver:
             owner.staging.settings = self._settings
 
     def leave_group_out(self) -> None:
-        """Mark the journals' records: the partitions were named, and no consumer group knows of this process."""
+        """Mark the journals' records: the caller named the partitions, and no consumer group knows of this process."""
         self._appender.headers = WITHOUT_GROUP
 
     def take_over(self, number: int) -> int | None:
@@ -188,29 +188,41 @@ class OwnerDriver:
         """Follow the partitions that are not owned here."""
         self._standby = Standby(self._kafka, self.queue, self._fresh, set(self.owners))
 
-    def give_back(self, number: int) -> None:
-        """Commit finished work, record in the journal that this is not a crash, and give the partition up."""
-        owner = self.owners.get(number)
-        if owner is None:
-            return
+    def give_back(self, *numbers: int) -> None:
+        """Commit finished work, record in the journals that this is not a crash, and give the partitions up.
+
+        All of them wait for Kafka at the same time, and all are given up even if one of them is interrupted.
+        """
+        owners = [(number, self.owners[number]) for number in numbers if number in self.owners]
+        with ExitStack() as exits:
+            for number, owner in reversed(owners):
+                exits.callback(self.drop, number)
+                exits.callback(self._release, owner)
+            exits.callback(self._begin_releases, [owner for _, owner in owners])
+
+    def _begin_releases(self, owners: list[Owner]) -> None:
+        deadline = time.monotonic() + URGENT_S
+        while any(one.phase is Phase.LEADING and one.snapshots.urgent for one in owners):
+            if time.monotonic() > deadline:
+                break
+            self.pump(0.05)
+        for owner in owners:
+            self._begin_release(owner)
+
+    def _begin_release(self, owner: Owner) -> None:
+        if owner.phase is Phase.LEADING and not owner.committing and not self.catalog_changes.dropped:
+            self._run(owner, lambda: owner.release(now_ms()))
+
+    def _release(self, owner: Owner) -> None:
+        since = time.monotonic()
         try:
-            self._release(owner)
+            while owner.phase is Phase.LEADING and not self.catalog_changes.dropped:
+                self._begin_release(owner)
+                self._take_outcomes(0.05)
+                since = self.catalog_changes.look_for_drop(since)
         except BaseException:
             self._stop_interrupted(owner)
             raise
-        finally:
-            self.drop(number)
-
-    def _release(self, owner: Owner) -> None:
-        deadline = time.monotonic() + URGENT_S
-        while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
-            self.pump(0.05)
-        since = time.monotonic()
-        while owner.phase is Phase.LEADING and not self.catalog_changes.dropped:
-            if not owner.committing:
-                self._run(owner, lambda: owner.release(now_ms()))
-            self._take_outcomes(0.05)
-            since = self.catalog_changes.look_for_drop(since)
 
     def drop(self, number: int) -> Owner | None:
         """Forget a partition that was lost or given back. Returns the owner that it had here."""
@@ -228,7 +240,7 @@ class OwnerDriver:
         return owner
 
     def truncated(self, number: int, why: LogTruncated) -> None:
-        """Tell the owner that the data log no longer holds its next offset, or has other records before it."""
+        """Notify the owner that the data log lacks its next offset, or has other records before that offset."""
         owner = self.owners.get(number)
         if owner is not None:
             self._step(owner, self._reading.data_gone(number, owner.fold.data_to, why))
@@ -345,8 +357,7 @@ class OwnerDriver:
             exits.callback(self._appender.close)
             exits.callback(self._snapshots.close)
             exits.callback(self._outputs.close)
-            for number in self.owners:
-                exits.callback(self.give_back, number)
+            exits.callback(lambda: self.give_back(*self.owners))
             if self._standby is not None:
                 exits.callback(self._standby.close)
 
@@ -367,7 +378,7 @@ class OwnerDriver:
             raise
 
     def _stop_interrupted(self, owner: Owner) -> None:
-        """Stop an owner, unless it has stopped, and report that even if the report itself was cut off."""
+        """Stop an owner, unless it has stopped, and report the stop, even if an earlier report of it was cut off."""
         if owner.phase not in ENDED:
             owner.interrupted()
         effects = owner.step(Tick(), now_ms()) or [Stopped("this process was interrupted while the owner stopped")]
@@ -381,7 +392,11 @@ class OwnerDriver:
         self._report(self._appender.poll(wait_s))
 
     def _report(self, outcomes: _Outcomes) -> None:
-        """Report outcomes to their owners. Each is taken within `_run`: the owner of a lost one would wait for ever."""
+        """Report outcomes to their owners.
+
+        Each outcome is removed within `_run`, which stops the owner if an exception from outside interrupts it: an
+        owner whose outcome was lost would wait for ever.
+        """
         while outcomes:
             owner = outcomes[0][0]
             self._run(owner, lambda: _report_next(outcomes))

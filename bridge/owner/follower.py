@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CATCH_UP_S: Final = 30.0
 
 UNREADABLE: Final = (PartitionHalted, TopicMismatch)
-"""Errors of `Follower.catch_up` that concern one queue: a search goes on in the others."""
+"""Errors of `Follower.catch_up` that concern one queue: a search continues in the other queues."""
 
 
 class Ahead(NamedTuple):
@@ -135,7 +135,7 @@ class Follower:
                 self.begin_anew()  # a read cannot be continued after a failure
                 if isinstance(error, KafkaUnavailable):
                     with suppress(KafkaUnavailable):
-                        self._check()  # a topic that was deleted after the first check was awaited
+                        self._check()  # the client may have waited for a topic that was deleted since the first check
                 if not isinstance(error, Overtaken):
                     raise
             else:
@@ -163,9 +163,9 @@ class Follower:
     def fold_uncommitted(self, judge: AdmissionPolicy | None, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
         """Catch up, then fold the data that no commit has ingested yet, as an owner that took over now would.
 
-        `now_ms` is the present on Kafka's clock; `judge` decides which messages are rejected; None: none is. The result
-        only predicts that owner's decisions, so this follower does not keep it: the next `catch_up` reads the logs
-        again. Raises the errors of `catch_up`.
+        `now_ms` is the present on Kafka's clock; `judge` decides which messages are rejected; None rejects none. The
+        result only predicts that owner's decisions, so this follower does not keep it: the next `catch_up` reads the
+        logs again. Raises the errors of `catch_up`.
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition
@@ -193,10 +193,13 @@ class Follower:
     def behind(self) -> int:
         """Number of data offsets, up to the log's present end, that no commit has ingested.
 
-        Offsets that an open transaction holds up count, for Kafka has acknowledged their records. Raises
-        KafkaUnavailable.
+        Offsets that an open transaction holds up count, for Kafka has acknowledged their records. 0 if the offsets hold
+        no record that can be read, now or later: no owner ingests what foreign transactions leave at the end of a log.
+        Raises KafkaUnavailable.
         """
-        return max(0, self._reading.whole_data_end(self._identity.partition) - self.state.ingest_to)
+        number, start = self._identity.partition, self.state.ingest_to
+        end = self._reading.whole_data_end(number)
+        return 0 if start >= end or self._reading.is_bare(number, start, end) else end - start
 
     def close(self) -> None:
         """Close the client, unless it is shared."""

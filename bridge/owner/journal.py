@@ -61,7 +61,7 @@ class JournalAppender:
         """Whether the appends in flight are given up, which is no failure."""
 
     def append(self, owner: Owner, effect: Append) -> None:
-        """Hand the records to the producer. One whose records time out is replaced first, when nothing is in flight."""
+        """Hand the records to the producer. It is replaced first if its last record timed out and none is in flight."""
         if self._timed_out and not self._flights:
             self._replace_producer()
         self._tell_of_overtaken(owner)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from confluent_kafka.admin import OffsetSpec
 
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.kafka.open_transactions import BEGINNING, END, OffsetRequest
+from konverse.bridge.kafka.offsets import BEGINNING, END, OffsetRequest
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.dialog.owner.events import SnapshotsHeld
 
@@ -34,7 +34,7 @@ class OffsetWatch:
         return bool(self._asked)
 
     def poll(self, partitions: Collection[int]) -> dict[int, tuple[int, ...]]:
-        """Ask Kafka when a look is due. Returns the answers since the last call: partition -> offsets."""
+        """Ask Kafka when a check is due. Returns the answers since the last call: partition -> offsets."""
         if self._asked:
             if not all(request.done for request in self._asked):
                 return {}
@@ -60,7 +60,7 @@ class SnapshotWatch:
         """Partition -> first offset of its last snapshot when Kafka was asked. A later one may be beyond the answer."""
 
     def poll(self, newest: Mapping[int, int]) -> list[tuple[int, SnapshotsHeld]]:
-        """Ask about partitions and their last snapshots when a look is due. Returns answers since the last call."""
+        """Ask about partitions and their last snapshots when a check is due. Returns answers since the last call."""
         if not self._offsets.asks:
             self._newest = dict(newest)
         answers = self._offsets.poll(newest)

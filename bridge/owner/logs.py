@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
@@ -12,8 +11,8 @@ from confluent_kafka import Message, TopicPartition
 
 from konverse.bridge.kafka.clients import EndCut, Kafka, LogTruncated
 from konverse.bridge.kafka.columns import columns_of, journal_record
-from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.kafka.open_transactions import log_ends
+from konverse.bridge.kafka.log_reader import LogReader, ends_around
+from konverse.bridge.kafka.offsets import log_ends
 from konverse.dialog.owner.events import (
     Appended,
     DataGone,
@@ -37,11 +36,6 @@ log: Final = logging.getLogger("konverse.logs")
 READ_BYTES_MAX: Final = 64 * 1024 * 1024
 """Approximate size of the part of a log that is in memory at a time while the log is folded."""
 
-END_ASKED_AGAIN_MAX: Final = 4
-"""How often Kafka is asked again for the end of a log that seems to be cut: an owner that halts stays halted."""
-END_ASKED_EVERY_S: Final = 0.5
-"""Interval of asking Kafka for the end of such a log."""
-
 Question = ReadJournal | ReadData | ReadSnapshots
 
 
@@ -60,12 +54,16 @@ class QueueLogs:
         """The error of the last failed read."""
 
     def bounds(self, partition: int) -> Recover:
-        """First offsets and ends of the logs. Snapshots come last, so that none is missed that a truncation needs."""
+        """First offsets and ends of the logs.
+
+        Kafka is asked about the snapshots last. So if another log was truncated before its answer, the snapshot that
+        covers the deleted records is included.
+        """
         journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
         return Recover(*journal, data[0], *snapshots, data[1])
 
     def data_end(self, partition: int) -> int | None:
-        """Present end of what can be read of the data log; None when Kafka does not answer."""
+        """Present end of the readable part of the data log; None when Kafka does not answer."""
         try:
             return self._reader.ends(self._topics[ReadData], partition)[1]
         except KafkaUnavailable:
@@ -75,6 +73,20 @@ class QueueLogs:
         """Present end of the data log, after the records that open transactions hold up. Raises KafkaUnavailable."""
         place = TopicPartition(self._topics[ReadData], partition)
         return log_ends(self._kafka, [place])[place.topic, partition]
+
+    def is_bare(self, partition: int, start: int, end: int) -> bool:
+        """Whether the data log has no record in a range: only markers and aborted records of foreign transactions.
+
+        False when that is unknown, and while an open transaction holds up a part of the range.
+        """
+        topic = self._topics[ReadData]
+        try:
+            if self._reader.ends(topic, partition)[1] < end:
+                return False
+            with closing(self._reader.read(topic, partition, start, end)) as chunks:
+                return not any(chunk for chunk, _ in chunks)
+        except (KafkaUnavailable, LogTruncated):
+            return False
 
     def data_behind(self, partition: int, start: int) -> Iterator[RecordColumns]:
         """Data from `start` to the log's present end, within VIEW_AHEAD_…; ends early where data were deleted.
@@ -95,12 +107,12 @@ class QueueLogs:
             start = read.columns.next_offset
 
     def data_gone(self, partition: int, offset: int, why: LogTruncated) -> DataGone | OutOfRange | Appended:
-        """Event for an owner whose next offset is not in the data log, or whose records up to it are not."""
+        """Event for an owner whose next offset, or whose records before that offset, are not in the data log."""
         topic = self._topics[ReadData]
         if isinstance(why, EndCut):  # new records may have the lost offsets, so the present end says nothing
             return OutOfRange(beginning=False) if why.at < offset else self._stop_owner(topic, partition, why)
         try:
-            start, end = self._ends_around(topic, partition, offset)
+            start, end = ends_around(self._reader, topic, partition, offset)
         except KafkaUnavailable as error:
             return self._stop_owner(topic, partition, error)
         return DataGone(start) if offset <= end else OutOfRange(beginning=False)
@@ -123,31 +135,17 @@ class QueueLogs:
         return _EVENTS[type(question)](messages, question.start, at)
 
     def _gone(self, topic: str, partition: int, offset: int, to: int, why: LogTruncated) -> OutOfRange | Appended:
-        """Event for a range outside the log; stops the owner if Kafka says that the log has it, as after a restart."""
+        """Event for a range outside the log; stops the owner if the log has the range after all, as after a restart."""
         try:
-            start, end = self._ends_around(topic, partition, to)
+            start, end = ends_around(self._reader, topic, partition, to)
         except KafkaUnavailable as error:
             return self._stop_owner(topic, partition, error)
         if start <= offset and to <= end:
             return self._stop_owner(topic, partition, why)
         return OutOfRange(beginning=offset < start)
 
-    def _ends_around(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        """First offset and end of a log that should reach `offset`.
-
-        A shorter log is believed only after several answers: a broker that has just started may not know its end yet,
-        and an answer may be out of date.
-        """
-        start, end = self._reader.ends(topic, partition)
-        for _ in range(END_ASKED_AGAIN_MAX):
-            if offset <= end:
-                break
-            time.sleep(END_ASKED_EVERY_S)
-            start, end = self._reader.ends(topic, partition)
-        return start, end
-
     def _stop_owner(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
-        """Event that stops the owner until a later recovery: Kafka is away, or does not serve records that it has."""
+        """Event that stops the owner until a later recovery: Kafka is unreachable, or refuses records that it has."""
         self._trouble = error
         log.warning(
             "the owner of %s/%d stops because a log cannot be read; the partition will be recovered again: %s",

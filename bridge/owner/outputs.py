@@ -31,7 +31,7 @@ from konverse.schemas.wire.envelope import HEADER
 log: Final = logging.getLogger("konverse.owner")
 
 LINGER_MS: Final = 1
-"""The time that it takes to hand over a window. Without it the first records leave alone and the others in a second
+"""As long as handing over a window takes. Without lingering, the first records leave alone and the others in a second
 request, which costs Kafka a third more. A longer time delays applications that send single messages in a loop."""
 
 ROOM_S: Final = 5.0
@@ -118,7 +118,7 @@ class Outputs:
             self._find_queues()
 
     def _is_deserted(self) -> bool:
-        """Whether the producer, which waits for ever, has delivered nothing for long and lost all brokers for good."""
+        """Whether the producer, which has no time-out, has delivered nothing for long and lost all brokers for good."""
         undelivered = len(self._producer)
         if undelivered != self._undelivered or not undelivered:
             self._undelivered = undelivered
@@ -134,7 +134,7 @@ class Outputs:
             self._log_refused(self._refusal, "delivered", error)
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
-        """Create a new producer, and have owners emit all undelivered outputs again; destination `refusal` pauses."""
+        """Create a new producer, and have owners emit undelivered outputs again; those to `refusal` pause."""
         discard(self._producer)
         self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
         self._refusal = self._question = None
@@ -180,7 +180,7 @@ class Outputs:
             log.error("outputs to %s/%d wait: %s", address.topic, address.partition, why)
 
     def _recheck_topics(self) -> None:
-        """Ask whether topics are right by now, or their queues were dropped. Waits for the answer, as this is rare."""
+        """Ask whether topics are their queues' again, or queues were dropped. Waits for the answer, as this is rare."""
         self._recheck_at = time.monotonic() + WATCH_EVERY_S
         self._destinations.refresh({address for _, address in self._withheld})
         if any(
@@ -262,4 +262,4 @@ class Outputs:
     def _log_refused(self, place: tuple[str, int], what: str, error: object) -> None:
         if self._refusals.due(place):
             why = self._kafka.words(error, Need.topic("WRITE", place[0]))
-            log.warning("outputs to %s/%d are not %s: %s", *place, what, why)
+            log.warning("outputs to %s/%d are not %s, and are sent again: %s", *place, what, why)

@@ -2,7 +2,7 @@
 
 The sender learns that the peer of a dialog has ended it as soon as the Error or EndDialog is in the queue, whether or
 not a handler has received it. From then on a SEND raises 8429 (behaviours 50, 51). The sender also learns when a
-destination refuses records under its writer id. No news arrives here of a dialog whose home another process owns.
+destination refuses records under its writer id. There is no such news of a dialog whose home another process owns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Listener(Protocol):
         """A home has received an answer about a writer."""
 
     def on_peer_ended(self, home: Partition, endpoint: Endpoint) -> None:
-        """A home has ingested that the peer of a dialog has ended."""
+        """A home has ingested the end of a dialog's peer."""
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """The peer of a dialog has ended it."""

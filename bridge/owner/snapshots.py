@@ -2,10 +2,11 @@
 
 `SnapshotTopic` hands the records of snapshots to a producer and keeps their outcomes until it is polled.
 
-`Truncation` deletes old journal, data and snapshot records. The owner says below which offsets it needs no records.
-Two more bounds protect journal and data: the queue's `keep`, and registered readers. A reader registers by committing
-offsets of the data topic, and of the journal if it reads that, in a consumer group whose name begins with the name of
-the queue's own group and a dot. Kafka forgets an unused group (`offsets.retention.minutes`), which ends the protection.
+`Truncation` deletes old journal, data and snapshot records. The owner says below which offsets it needs no records. Two
+more bounds protect journal and data: the queue's `keep`, and registered readers. A reader registers by committing
+offsets of the data topic, and of the journal if it reads the journal, in a consumer group whose name begins with the
+name of the queue's own group and a dot. Kafka forgets an unused group (`offsets.retention.minutes`), which ends the
+protection.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ class SnapshotTopic:
         return self._outcomes
 
     def _fail_unreported(self) -> None:
-        """The producer has run empty: a snapshot that still waits has lost reports, as in `JournalAppender.poll`."""
+        """Fail snapshots that wait although the producer is empty: reports were lost, as in `JournalAppender.poll`."""
         for owner, flight in list(self._flights.items()):
             if flight.waiting or flight.complete:
                 flight.failed, flight.waiting = True, 0
@@ -217,7 +218,7 @@ class SnapshotTopic:
         else:
             offset = message.offset() or 0
             flight.first = offset if flight.first is None else min(flight.first, offset)
-        flight.waiting -= 1  # last: an interrupted report must not count
+        flight.waiting -= 1  # last, so that an interrupted report does not count
         self._look(owner, flight)
 
     def _warn(self, what: str, error: object, *owners: Owner) -> None:

@@ -71,7 +71,7 @@ class Standby:
     # ----------------------------------------------------------------------------------------- the reader's thread
 
     def take(self, number: int) -> Owner | None:
-        """Take the follower of a partition, whose next event is `Recover`; None when there is none, or it halted."""
+        """Take a partition's follower, whose next event is `Recover`; None when it has none, or one that halted."""
         with self._locks[number]:
             self._taken.add(number)
             follower = self._followers.pop(number, None)
@@ -81,7 +81,7 @@ class Standby:
         return follower if follower.phase is Phase.FOLLOWING else None
 
     def follow_again(self, number: int) -> None:
-        """Follow a partition again that this reader has lost."""
+        """Follow again a partition that this reader has lost."""
         self._taken.discard(number)
 
     def close(self) -> None:
@@ -111,7 +111,7 @@ class Standby:
                     return
                 if number not in self._taken:
                     self._follow(number)
-        self._take_fates()
+        self._report_snapshots()
 
     def _follow(self, number: int) -> None:
         follower = self._followers.get(number)
@@ -135,7 +135,7 @@ class Standby:
         if self._away.due():
             log.warning("the standby cannot follow %s, retrying: %s", self._queue.topic, error)
 
-    def _take_fates(self) -> None:
+    def _report_snapshots(self) -> None:
         """Report the outcomes of snapshots to their followers."""
         while self._gone:
             self._snapshots.forget(self._gone.popleft())

@@ -28,7 +28,7 @@ Drivers: iteration, `Reader.run`, RECEIVE WHERE (`Reader.receive`), `konverse ru
     handlers              threads that call a handler: a failure rolls back, and the work goes on
     activation            which handler answers which queue: `@app.activate`
     procedures            which functions can be handlers
-    operations            what operators do with conversations of this reader
+    operations            commands of operators on conversations of this reader
     orphans               partitions whose owner is dead or has left
     substitutes           readers for queues that services have left
     drain_check           whether anything waits in a queue, whichever process owns its partitions

@@ -42,10 +42,10 @@ SILENCE_WARNING_S: Final = 5.0
 """A reader warns that Kafka does not answer when it has had no answer for this long."""
 
 AWAITED_WAIT_S: Final = 0.005
-"""Longest wait of a fetch while outputs to one destination wait for those to another, or senders for a commit."""
+"""Longest wait of a fetch while outputs wait for earlier outputs to another destination, or senders for a commit."""
 
 LEAVE_S: Final = 30.0
-"""How long to wait for a consumer to leave its group. Brokers may be away, and the client asks them more than once."""
+"""Longest wait for a consumer to leave its group: brokers may be unreachable, and the client asks more than once."""
 
 LEAVING_S: Final = 10.0
 """How long a consumer that leaves its group may still have partitions. The rest of LEAVE_S is for closing it."""
@@ -113,7 +113,7 @@ class Assignment:
         for number in self._driver.owners:
             with suppress(KafkaException):  # nothing was fetched from it yet
                 place = TopicPartition(self._topic, number)
-                found[number] = self.consumer.get_watermark_offsets(place, cached=True)[1]
+                found[number] = self._consumer_of(number).get_watermark_offsets(place, cached=True)[1]
         return found
 
     def read_to(self, partition: int) -> int | None:
@@ -149,7 +149,7 @@ class Assignment:
     def _close_later(
         self, consumer: Consumer, desertion: DesertionWatch, first: Callable[[Consumer], None] | None = None
     ) -> None:
-        """Close a consumer in a thread of its own, because its brokers may be away. Calls `first` before closing."""
+        """Close a consumer in a thread of its own, since brokers may be unreachable. Calls `first` before closing."""
 
         def close() -> None:
             desertion.wait()
@@ -209,7 +209,7 @@ class Assignment:
             with self._lock:
                 events = self._driver.feed(messages)
                 del messages, first  # frees them before owners make objects of their columns
-                self._flow()
+                self._pause_and_resume()
                 self._warn_without_partition()
                 self._take_events(events)  # after the records that came with them, which are not delivered again
                 return self._driver.ingest() > 0
@@ -221,7 +221,7 @@ class Assignment:
             except LogTruncated as why:
                 self._driver.truncated(event.partition() or 0, why)
             except ConsumerFailed as failure:
-                self._begin_with_another(failure)
+                self._replace_consumer(failure)
                 break
             else:
                 self._log_event(event)
@@ -239,7 +239,7 @@ class Assignment:
         """Poll the consumer when that is due: the group's callbacks run only there, and it expels a silent member."""
         return time.monotonic() >= self._poll_at and self.fetch(0.0, 1)
 
-    def _flow(self) -> None:
+    def _pause_and_resume(self) -> None:
         """Pause the partitions of owners whose look-ahead is full; resume them when it has room again."""
         for number, owner in self._driver.owners.items():
             full = len(owner.fold.data) > 0 and not owner.has_room
@@ -280,14 +280,15 @@ class Assignment:
         consumer.pause(waiting)
         return consumer
 
-    def _begin_with_another(self, failure: ConsumerFailed) -> None:
+    def _replace_consumer(self, failure: ConsumerFailed) -> None:
         """Replace a consumer that has failed for good, for instance because Kafka has lost its group."""
         if self._failed is None:
             log.warning("the consumer of queue %r failed and was replaced: %s", self._driver.queue.name, failure)
-        self._failed = failure  # until the end: an interrupted call is repeated
-        self._close_orphans()  # it may be the one that failed
-        for number in [*self._assigned, *self._driver.owners]:
-            self._driver.give_back(number)
+        self._failed = failure  # until the replacement is complete: an interrupted call is repeated
+        self._close_orphans()  # their consumer may be the one that failed
+        numbers = {*self._assigned, *self._driver.owners}
+        self._driver.give_back(*numbers)
+        for number in numbers:
             self._forget(number)
         failed, self.consumer = self.consumer, self._subscribe()
         self._failed = None
@@ -300,8 +301,9 @@ class Assignment:
             numbers = [place.partition for place in partitions]
             known = [number for number in numbers if number < self._driver.queue.partitions]
             self._assign(known)
-            for number in self._orphans.numbers.intersection(numbers):
-                self._driver.give_back(number)  # it is claimed again below: the group's consumer reads it from now on
+            adopted = self._orphans.numbers.intersection(numbers)
+            self._driver.give_back(*adopted)  # claimed again below: the group's consumer reads them from now on
+            for number in adopted:
                 self._orphans.drop(number)
                 self._paused.discard(number)
             places, waiting = self._places(known)
@@ -317,9 +319,10 @@ class Assignment:
         if self._has_left(consumer):  # everything was given back before
             return
         with self._lock, ExitStack() as exits:  # all of them, even if one is interrupted
-            for place in partitions:
-                exits.callback(self._forget, place.partition)
-                exits.callback(self._driver.give_back, place.partition)
+            numbers = [place.partition for place in partitions]
+            for number in numbers:
+                exits.callback(self._forget, number)
+            exits.callback(self._driver.give_back, *numbers)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._has_left(consumer):
@@ -340,7 +343,7 @@ class Assignment:
         self._claim_again_at.pop(number, None)
 
     def _places(self, numbers: Sequence[int]) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Claim partitions. Returns the place to read each from, and those places to pause until they are claimed.
+        """Claim partitions. Returns the place to read each from, and the places to pause until a claim succeeds.
 
         A paused partition stands at the beginning of its log, not at the end: the client would ask Kafka for the end,
         and take the answer as its position even if it was given another position meanwhile.
@@ -409,7 +412,7 @@ class Assignment:
         """Drop an owner that leads no more, and note whether this reader fails or claims the partition again."""
         if self._driver.owners.get(number) is owner:
             self._driver.drop(number)
-            self._orphans.drop(number)  # another reader has claimed it, or it will be silent again
+            self._orphans.drop(number)  # another reader has claimed it, or `find` returns it again
         self._lost += owner.counters.claims  # an owner that never led had nothing to lose
         if isinstance(effect, Halted):
             self.failure = self._halted(effect.reason)
@@ -423,7 +426,7 @@ class Assignment:
             self._claim_again_at.setdefault(number, time.monotonic() + pause_s)
 
     def _halted(self, reason: str) -> KonverseError:
-        """The error of a halted partition: logs of topics that are not the queue's any more contradict its journal."""
+        """The error of a halted partition: TopicMismatch if a topic is no longer the queue's, else PartitionHalted."""
         try:
             self._topics.same_queue(self._driver.queue)
         except TopicMismatch as error:
@@ -446,7 +449,9 @@ class Assignment:
         )
         try:
             offset = self._driver.take_over(number)
-            if offset is not None:
+            if offset is None:
+                self._orphans.failed(number, self._driver.owners.get(number))
+            else:
                 self._orphans.adopt(number, offset)
                 self.join_wait.given()
         except (KonverseError, KafkaException) as error:
@@ -470,9 +475,9 @@ class Assignment:
     def _replace_failed(self) -> None:
         """Replace a consumer that has lost all its brokers for good, or whose replacement was interrupted."""
         if self._desertion.finds(self.consumer, self._topic) or self._orphans.is_deserted():
-            self._begin_with_another(ConsumerFailed("Kafka's client has lost all brokers"))
+            self._replace_consumer(ConsumerFailed("Kafka's client has lost all brokers"))
         elif self._failed is not None:
-            self._begin_with_another(self._failed)
+            self._replace_consumer(self._failed)
 
     def _log_event(self, event: Message) -> None:
         """Log an event that does not stop the client."""
@@ -483,7 +488,8 @@ class Assignment:
     def _read_from(self, number: int, offset: int) -> None:
         """Read a partition from another offset. If the client cannot, the partition is claimed again later.
 
-        It is unassigned and assigned again, because a consumer whose offset was out of range no longer reads it.
+        The partition is unassigned and assigned again, because a consumer whose offset was out of range no longer reads
+        it.
         """
         if number not in self._assigned and number not in self._orphans.numbers:
             self._driver.give_back(number)  # its adoption was interrupted
@@ -491,7 +497,7 @@ class Assignment:
         place = [TopicPartition(self._topic, number, offset)]
         consumer = self._consumer_of(number)
         try:
-            with suppress(KafkaException):  # it was not assigned
+            with suppress(KafkaException):  # the partition was not assigned
                 consumer.incremental_unassign(place)
             consumer.incremental_assign(place)
             consumer.resume(place)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.owner.follower import Follower, partitions_of
+from konverse.bridge.owner.logs import QueueLogs
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
@@ -22,6 +23,8 @@ class DrainCheck:
         self._kafka = kafka
         self._queues = queues
         self._followings: dict[tuple[str, int], Follower] = {}
+        self._logs: dict[str, QueueLogs] = {}
+        """Queue -> the client that all of its followers share: a process cannot have one for each partition."""
 
     def examine(self, queue: Queue, ours: Collection[int]) -> Mark | None:
         """Check all partitions except `ours` of `queue`; None when something waits there, or Kafka does not answer.
@@ -44,13 +47,16 @@ class DrainCheck:
     def _following(self, queue: Queue, number: int) -> Follower:
         place = queue.name, number
         if place not in self._followings:
-            self._followings[place] = Follower(self._kafka, queue, number)
+            if queue.name not in self._logs:
+                self._logs[queue.name] = QueueLogs(self._kafka, queue)
+            self._followings[place] = Follower(self._kafka, queue, number, self._logs[queue.name])
         return self._followings[place]
 
     def close(self) -> None:
         """Close the clients."""
-        for following in self._followings.values():
-            following.close()
+        for logs in self._logs.values():
+            logs.close()
+        self._logs.clear()
         self._followings.clear()
 
 

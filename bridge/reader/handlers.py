@@ -33,7 +33,7 @@ MESSAGES_SHOWN: Final = 5
 """Message ids in the log line of a failed handler call, at most."""
 
 AT_WORK_SHOWN: Final = 5
-"""Calls still running that are named when a thread has failed, at most."""
+"""Running calls that the log names when a thread has failed, at most."""
 
 STOP_WITHIN_S: Final = 0.25
 """Threads that are not inside a handler stop within this time; nothing is logged about them."""
@@ -91,7 +91,7 @@ class HandlerRunner:
                 )
             failures = 0 if worked else failures + 1
             most = max(most, failures)
-            if failures > 1 and not together:  # a service that it needs may be down, and a group has few attempts
+            if failures > 1 and not together:  # the handler may need a service that is down, and attempts are few
                 self._pause(failures)
             if self._left:
                 return
@@ -133,7 +133,7 @@ class HandlerRunner:
                 raise
             except Exception as error:
                 well = False
-                self._say(transaction, error)
+                self._log_failure(transaction, error)
                 raise _Failed from error
             finally:
                 del self._at_work[thread]
@@ -141,7 +141,7 @@ class HandlerRunner:
                 examine(transaction)
         return well
 
-    def _say(self, transaction: Transaction, error: Exception) -> None:
+    def _log_failure(self, transaction: Transaction, error: Exception) -> None:
         """Log a failed attempt: exception and notes in a line, with a traceback for the first and the last attempt."""
         messages = list(transaction)  # empty if the messages were taken away meanwhile
         attempt = 1 + max(member.attempts for member in (transaction.dialog, *transaction.members))

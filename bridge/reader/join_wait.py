@@ -27,7 +27,7 @@ class JoinWait:
     def __init__(self, *, group: bool) -> None:
         """`group`: a consumer group suggests the partitions; else the caller has named them."""
         self.until = time.monotonic() + (JOIN_S if group else FIRST_FETCH_S)
-        """The reader is not idle before this: the group may still assign partitions, or Kafka deliver records."""
+        """Before this time (monotonic) a reader is idle only if it has partitions and has read their existing data."""
         self.of_group = group
         self._asked = group
         """The group is not known to have answered yet."""
@@ -41,7 +41,10 @@ class JoinWait:
         self._asked, self.until = False, time.monotonic() + FIRST_FETCH_S
 
     def over(self, consumer: Consumer, owners: Collection[Owner]) -> bool:
-        """Whether the group has assigned partitions, or none, and the records then in their logs were fetched."""
+        """Whether the reader may count as idle.
+
+        `until` has passed, or the reader has partitions and has read their data to the ends found at the take-over.
+        """
         if self._asked and not owners and has_joined(consumer):
             self._asked, self.until = False, time.monotonic() + ASSIGNMENT_WAIT_S
         if time.monotonic() >= self.until:

@@ -25,7 +25,7 @@ class MessageWait:
         return unread > known
 
     def restart(self, now_s: float) -> None:
-        """A message is ready, or one has arrived."""
+        """Measure anew: a message is ready, or one has arrived."""
         self._since_s, self._ends = now_s, None
 
     def over(

@@ -16,6 +16,7 @@ from konverse.dialog.state.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import DialogNotFound, InvalidState
+from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION, check_error
 from konverse.schemas.wire.instruction import Action
 from konverse.schemas.wire.journal import EndOperation
@@ -26,7 +27,7 @@ BY_OPERATOR: Final = "suspended by an operator"
 
 
 class ReaderOperations:
-    """Commands of operators on the conversations of one reader. Each joins the next commit; `Reader.settle` waits."""
+    """Operators' commands on conversations of one reader. Each joins the next commit; `Reader.settle` waits for it."""
 
     def __init__(self, driver: OwnerDriver, lock: threading.RLock, check_open: Callable[[], None]) -> None:
         self._driver = driver
@@ -46,66 +47,77 @@ class ReaderOperations:
             ]
 
     @checked
-    def suspend(self, conversation: UUID, *, reason: str = "") -> None:
+    def suspend(self, conversation: UUID, *, reason: str = "", role: Role | None = None) -> None:
         """Hand out no messages of a conversation and its group until it is resumed or skipped.
 
-        If a transaction has the group, this takes effect after it. `reason` is what `suspended` shows. Raises
-        DialogNotFound when the conversation lives in no partition of this reader, InvalidState when it is suspended
-        already or has ended here.
+        If a transaction has the group, this takes effect after it. `suspended` shows `reason`. `role` limits the
+        command to one side; otherwise both sides are suspended if both live here. Raises DialogNotFound when the
+        conversation, or its side, lives in no partition of this reader, InvalidState when it is suspended already or
+        has ended here.
         """
         text = reason_of(reason or BY_OPERATOR)
-        self._order(conversation, lambda endpoint: Suspend(endpoint.index, text, ordered=True), Action.SUSPEND)
+        self._order(conversation, role, lambda one: Suspend(one.index, text, ordered=True), Action.SUSPEND)
 
     @checked
-    def resume(self, conversation: UUID) -> None:
+    def resume(self, conversation: UUID, *, role: Role | None = None) -> None:
         """Hand out the messages of a suspended conversation and its group again, with five new attempts.
 
-        Raises DialogNotFound as `suspend`, InvalidState when the conversation is not suspended.
+        `role` as for `suspend`. Raises DialogNotFound as `suspend`, InvalidState when the conversation is not
+        suspended.
         """
-        self._order(conversation, lambda endpoint: Resume(endpoint.index), Action.RESUME)
+        self._order(conversation, role, lambda one: Resume(one.index), Action.RESUME)
 
     @checked
-    def skip(self, conversation: UUID) -> None:
+    def skip(self, conversation: UUID, *, role: Role | None = None) -> None:
         """Drop the first message that waits on a conversation, and resume the conversation if it is suspended.
 
         If a transaction has the group, this takes effect after it; if that transaction has received the message, no
-        message is skipped. Raises DialogNotFound as `suspend`, InvalidState when no message waits, or the first one
-        is an EndDialog or Error.
+        message is skipped. `role` as for `suspend`. Raises DialogNotFound as `suspend`, InvalidState when no message
+        waits, messages wait on both sides, or the first one is an EndDialog or Error.
         """
-        self._order(conversation, lambda endpoint: Skip(endpoint.index), Action.SKIP)
+        self._order(conversation, role, lambda one: Skip(one.index), Action.SKIP)
 
     @checked
     def end(
-        self, conversation: UUID, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
+        self,
+        conversation: UUID,
+        *,
+        error: int | None = 0,
+        description: str | None = "",
+        cleanup: bool = False,
+        role: Role | None = None,
     ) -> None:
         """End a conversation, with `error` > 0 as WITH ERROR. Other conversations of its group stay as they are.
 
-        If a transaction has the group, this takes effect after it. If both sides live here, the suspended one is ended,
-        or both when neither is suspended. `cleanup` means WITH CLEANUP: the sides here are removed at once, without
-        notifying their peers (behaviours 120, 121). Raises DialogNotFound as `suspend`, InvalidState when the
-        conversation has ended here, or for `error` together with `cleanup`, InvalidError for a code without a
-        description (112).
+        If a transaction has the group, this takes effect after it. If both sides live here, `role` chooses one;
+        otherwise the suspended one is ended, or both when neither is suspended. `cleanup` means WITH CLEANUP: the side
+        that `role` chooses, or each side here, is removed at once, without notifying its peer (behaviours 120, 121).
+        Raises DialogNotFound as `suspend`, InvalidState when the conversation has ended here, or for `error` together
+        with `cleanup`, InvalidError for a code without a description (112).
         """
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
-            self._sweep(conversation, lambda endpoint: Cleanup(endpoint.index))
+            self._sweep(conversation, role, lambda one: Cleanup(one.index))
             return
-        self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description), Action.END)
+        self._order(conversation, role, lambda one: EndOperation(one.index, error, description), Action.END)
 
     @checked
     def fail(self, conversation: UUID) -> None:
         """Make an open conversation fail with Error -9719 on both sides, after a transaction that holds it.
 
-        `broker.operations.error_broker_conversations` does so with all of them (behaviour 136). Raises DialogNotFound
-        as `suspend`.
+        `broker.operations.error_broker_conversations` does so with all conversations of a database (behaviour 136).
+        Raises DialogNotFound as `suspend`.
         """
-        self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
+        self._sweep(conversation, None, lambda one: Fail(one.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
 
-    def sides(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
-        """The sides of a conversation that live here, with their owners: an argument of `counts`."""
+    def sides(self, conversation: UUID, role: Role | None = None) -> list[tuple[Owner, Endpoint]]:
+        """The sides of a conversation that live here, or the one of this role, with their owners.
+
+        An argument of `counts`. Raises DialogNotFound when there is none.
+        """
         with self._lock:
-            return self._find(conversation)
+            return self._find(conversation, role)
 
     def counts(self, sides: list[tuple[Owner, Endpoint]], pending: Callable[[Endpoint], bool]) -> bool | None:
         """Whether the operation on these sides is in the journal; None when that can no longer be known.
@@ -120,31 +132,33 @@ class ReaderOperations:
             )
             return not undone and not any(owner.committing for owner, _ in sides)
 
-    def _sweep(self, conversation: UUID, ending: Callable[[Endpoint], Order]) -> None:
+    def _sweep(self, conversation: UUID, role: Role | None, ending: Callable[[Endpoint], Order]) -> None:
         with self._lock:
-            for owner, endpoint in self._find(conversation):
+            for owner, endpoint in self._find(conversation, role):
                 owner.trial.order(endpoint, ending(endpoint))
 
-    def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
-        """The sides of a conversation that live here: two when both do."""
+    def _find(self, conversation: UUID, role: Role | None) -> list[tuple[Owner, Endpoint]]:
+        """The sides of a conversation that live here: two when both do and no `role` chooses one."""
         self._check_open()
         known = [
             (owner, endpoint)
             for owner in self._driver.owners.values()
             if owner.phase is LEADING
             for side in owner.fold.state.sides
-            if (endpoint := side.get(conversation.bytes)) is not None
+            if (endpoint := side.get(conversation.bytes)) is not None and role in (None, endpoint.role)
         ]
         if not known:
+            side = "" if role is None else f"the {role.name.lower()} of "
             raise DialogNotFound(
-                f"conversation {conversation} is in no partition of this reader; ask the process that owns it"
+                f"{side}conversation {conversation} is in no partition of this reader; ask the process that owns it"
             )
         return known
 
-    def _order(self, conversation: UUID, order: Callable[[Endpoint], Order], action: Action) -> None:
+    def _order(self, conversation: UUID, role: Role | None, order: Callable[[Endpoint], Order], action: Action) -> None:
         with self._lock:
-            owners = {id(endpoint): owner for owner, endpoint in self._find(conversation)}
-            for endpoint in affected_sides(action, [endpoint for _, endpoint in self._find(conversation)]):
+            found = self._find(conversation, role)
+            owners = {id(endpoint): owner for owner, endpoint in found}
+            for endpoint in affected_sides(action, [endpoint for _, endpoint in found]):
                 owners[id(endpoint)].trial.order(endpoint, order(endpoint))
 
 
@@ -182,7 +196,8 @@ def check_cleanup(error: int, *, cleanup: bool) -> None:
 def affected_sides(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
     """The sides of a conversation to which an operator's action applies: the suspended one rather than the other.
 
-    Raises InvalidState when no side is in a state for it.
+    Raises InvalidState when the state of no side permits the action, and for SKIP also when it applies to both sides or
+    the first message is an EndDialog or Error.
     """
     conversation, parked = sides[0].id, [one for one in sides if awaits_operator(one)]
     living = [one for one in sides if one.committed is not State.DISCONNECTED_OUTBOUND]

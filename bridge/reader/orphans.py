@@ -2,7 +2,7 @@
 
 The group only suggests. If it keeps a partition assigned to a dead reader (a group coordinator that came back after a
 crash may do so for ever), no other reader gets it. An owner writes to its journal at least three times in
-`silence_timeout_s`, so a journal that stood still for that long has no owner. A reader that notices claims the
+`silence_timeout_s`, so a journal that stood still for that long has no live owner. A reader that notices claims the
 partition without the group, and gives way as soon as the reader chosen by the group claims it (docs/protocol.md
 section 4).
 """
@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from konverse.bridge.kafka.clients import DesertionWatch, Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.kafka.open_transactions import END, OffsetRequest
+from konverse.bridge.kafka.offsets import END, OffsetRequest
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue
@@ -27,12 +27,12 @@ from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.wire.journal import Claim, Commit, decode
 
 LOOKS: Final = 10
-"""Looks at the journals within `silence_timeout_s`."""
+"""Number of checks of the journals' ends within `silence_timeout_s`."""
 LOOK_EVERY_S: Final = 1.0
 
 
 class Stillness:
-    """Measures how long each journal has stood still, from repeated looks at its end."""
+    """Measures how long each journal has stood still, from repeated checks of its end."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -43,7 +43,7 @@ class Stillness:
     def see(self, ends: Mapping[int, int], now_s: float) -> list[int]:
         """Partitions whose journals have stood still for too long. Each is returned once, then measured anew.
 
-        A period without looks is not measured: its cause may also have kept owners from writing.
+        A period without checks is not measured: its cause may also have kept owners from writing.
         """
         blind = now_s - self._looked_at > 3 * self._timeout_s / LOOKS
         self._looked_at = now_s
@@ -67,7 +67,7 @@ class Orphans:
         self.journal = journal_topic(queue.topic, queue.subscription)
         self.timeout_s = kafka.settings.silence_timeout_s
         self.every_s = self.timeout_s / LOOKS
-        """Seconds between two looks at the journals."""
+        """Seconds between two checks of the journals' ends."""
         self._stillness = Stillness(self.timeout_s)
         self._asked: OffsetRequest | None = None
         self._asked_at = 0.0
@@ -84,7 +84,7 @@ class Orphans:
         return self.silent(ends) if ends else []
 
     def silent(self, ends: Mapping[int, int]) -> list[int]:
-        """Partitions whose journals, which end here, have stood still for too long."""
+        """Partitions whose journals have stood still for too long. `ends`: partition -> present end of its journal."""
         return self._stillness.see(ends, self._asked_at)
 
     def ends(self, ours: Collection[int]) -> dict[int, int] | None:
@@ -115,7 +115,7 @@ class Orphans:
         return self._consumer if number in self.numbers else None
 
     def failed(self, number: int, owner: Owner | None) -> None:
-        """Note a failed claim: it may be in the journal, but `owner` did not recover and does not lead."""
+        """Note a failed claim of `owner`, which does not lead although the claim may be in the journal."""
         if owner is not None:
             self._failed[number] = owner.claim_id
 
@@ -124,7 +124,7 @@ class Orphans:
         if number in self.numbers:
             self.numbers.discard(number)
             assert self._consumer is not None
-            with suppress(KafkaException):  # it was not assigned
+            with suppress(KafkaException):  # the partition was not assigned
                 self._consumer.incremental_unassign([TopicPartition(self._queue.topic, number)])
 
     def fetch(self, records: int) -> list[Message]:
@@ -147,7 +147,8 @@ class Orphans:
 class UnownedPartitions(Orphans):
     """Finds partitions without an owner: their journals stood still for too long, or end with a release.
 
-    A failed claim of this reader does not count as an owner either: Kafka may have answered too late after the claim.
+    A failed claim of this reader does not count as an owner either: Kafka may have answered too late although the claim
+    is in the journal.
     """
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:

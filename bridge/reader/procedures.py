@@ -34,7 +34,7 @@ def check_called_with(function: Callable[..., object], argument: str) -> inspect
     """
     if not callable(function):
         raise InvalidProcedure(f"{function!r} cannot be called; give a function that takes a {argument}")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    if _does_nothing_yet(function) or _does_nothing_yet(type(function).__call__):  # an object has the latter
         raise InvalidProcedure(
             f"{_name(function)} is async or a generator, and calling it with a {argument} does nothing; readers are "
             "threads or processes: write a plain function"
@@ -50,10 +50,14 @@ def check_called_with(function: Callable[..., object], argument: str) -> inspect
     return signature
 
 
+def _does_nothing_yet(function: Callable[..., object]) -> bool:
+    """Whether a call only makes a coroutine or a generator, in which the work would be done."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(is_kind(function) for is_kind in kinds)
+
+
 def _takes_others(function: Callable[..., object], signature: inspect.Signature, argument: str) -> InvalidProcedure:
-    return InvalidProcedure(
-        f"{_name(function)}{signature} takes other parameters than the {argument}; it is called with that alone"
-    )
+    return InvalidProcedure(f"{_name(function)}{signature} must take exactly one argument, the {argument}")
 
 
 def _name(handler: Callable[..., object]) -> str:

@@ -89,13 +89,13 @@ class OwnerHost:
         owner: Owner,
         driver: OwnerDriver,
         guard: threading.RLock,
-        tell_ends: Callable[[Transaction], None],
+        report_peer_ends: Callable[[Transaction], None],
         done: Callable[[Owner, Transaction, bool], None],
     ) -> None:
         self._owner = owner
         self._driver = driver
         self._guard = guard
-        self._report_peer_ends = tell_ends
+        self._report_peer_ends = report_peer_ends
         self.done = partial(done, owner)
         """Reports the end of a `with` block to the reader."""
 
@@ -165,7 +165,11 @@ class Reader:
             driver.close()
             raise
         if options.standby:
-            driver.stand_by()
+            try:
+                driver.stand_by()
+            except BaseException:  # the caller never gets a reader that it could close
+                self._let_go()
+                raise
 
     # --------------------------------------------------------------------------------------------------- iteration
 
@@ -232,10 +236,10 @@ class Reader:
         Waits until messages are ready and no other transaction holds the group: up to `timeout` seconds, then returns
         None; without `timeout`, for ever. Other messages in these partitions must be received too, by any thread, as a
         partition reads ahead only to a bound. Raises BadInput unless exactly one of the ids is given, DialogNotFound
-        when the conversation or group was never in a partition of this reader, NoPartition when this reader has no
-        partition, ServiceNotFound when the service was dropped meanwhile, ServiceAltered (8468) when the conversation
-        followed its service to another queue, QueueDisabled (9617) while the queue's STATUS is OFF (behaviours 69, 70,
-        75 to 79).
+        when the conversation or group was in no partition of this reader before `timeout` passed, NoPartition when this
+        reader has no partition, ServiceNotFound when the service was dropped meanwhile, ServiceAltered (8468) when the
+        conversation followed its service to another queue, QueueDisabled (9617) while the queue's STATUS is OFF
+        (behaviours 69, 70, 75 to 79).
         """
         if (dialog is None) == (group is None):
             raise BadInput("receive takes either a dialog id or a group id; iterate over the reader for any group")
@@ -281,9 +285,9 @@ class Reader:
 
         A list ends with the transaction that brings it to `messages` messages or, with `size_bytes`, its bodies to that
         many bytes; or when nothing more is ready. It has at least one transaction, and each transaction needs a `with`
-        block of its own. Before a list is made, data is read from Kafka until enough messages wait, at most half of
-        the look-ahead (10,000 messages for each partition of this reader). Ends as iteration does, and raises the same.
-        Raises BadInput when `messages` is below 1.
+        block of its own. Before a list is made, data is read from Kafka until enough messages wait, at most half of the
+        look-ahead (10,000 messages for each partition of this reader). Ends as iteration does, and raises the same
+        errors. Raises BadInput when `messages` is below 1.
         """
         if messages < 1:
             raise BadInput(f"a batch has 1 or more messages, not {messages}")
@@ -335,7 +339,7 @@ class Reader:
         return None if found is None else self._handed(*found)
 
     def _note_request(self) -> None:
-        """Hand out again the transactions that this thread has skipped too often, and those of ended threads."""
+        """Note a request of this thread. Hand out again the transactions that it, or an ended thread, has skipped."""
         with self._lock:
             self._hand_out_again(self._skipped.requested())
 
@@ -381,14 +385,12 @@ class Reader:
 
         If a handler raises, its transaction is rolled back, and the threads keep working: the exception is logged with
         the ids of the messages, which are redelivered after others. After five failed attempts in a row the
-        conversation group is suspended, which is logged too; `resume`, `skip` or `end` it. Another BaseException
-        (KeyboardInterrupt, SystemExit), or one that iteration raises, stops the other threads and is raised here; their
-        handlers have 30 s to finish. Raises InvalidProcedure for an unfit handler (29).
+        conversation group is suspended, which is logged too; `resume`, `skip` or `end` it. A BaseException that is no
+        Exception (KeyboardInterrupt, SystemExit), or any exception of the iteration, stops the other threads and is
+        raised here; their handlers have 30 s to finish. Raises InvalidProcedure for an unfit handler (29).
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
-            raise InvalidSettings(
-                f"a handler runs in at least one thread, and in {HANDLER_THREADS_MAX} at most, not {threads}"
-            )
+            raise InvalidSettings(f"`threads` must be 1 to {HANDLER_THREADS_MAX}, not {threads}")
         handling = HandlerRunner(self.queue.name, handler)
         with self._lock:
             self._driver.expect(threads)
@@ -400,6 +402,7 @@ class Reader:
     def stop(self) -> None:
         """Let `run`, or an iteration, end when the handlers that are at work have finished.
 
+        A later `run` works again; a later iteration ends at once, because a signal may come before the first one.
         A signal handler may call `stop`, but not `close`: its thread may be inside the reader.
         """
         self._stopping = True
@@ -410,7 +413,7 @@ class Reader:
 
         Raises SteppedDown when, since the last call, a partition was lost, or a `with` block ended after its partition
         had gone to another process: messages whose work was not committed are received again, here or there. Raises
-        OutcomeUnknown when that takes Kafka longer than `timeout_s`.
+        OutcomeUnknown when Kafka needs longer than `timeout_s` for the acknowledgements.
         """
         self._work_off(timeout_s)
         told, self._lost_told = self._lost_told, self._assignment.lost
@@ -518,7 +521,7 @@ class Reader:
             raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
 
     def at_exit(self, timeout_s: float) -> None:
-        """Stop `run`, wait up to `timeout_s` for running handlers, and close: the program ends normally."""
+        """When the program ends: if `run` is working, stop it, wait up to `timeout_s` for its handlers, and close."""
         if self._crew.busy:
             self.stop()
             self._crew.wait(timeout_s)
@@ -555,7 +558,7 @@ class Reader:
             return first
 
     def after_fork(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock = threading.RLock()
         self._returned = threading.Condition(self._lock)

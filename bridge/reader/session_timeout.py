@@ -14,7 +14,7 @@ LONG_SESSION_S: Final = 10.0
 
 
 class SessionTimeoutCheck:
-    """Warns of a long session timeout, once for a connection."""
+    """Warns of a long session timeout, once for each `Broker`."""
 
     def __init__(self, topics: Topics, protocol: str) -> None:
         self._topics = topics
@@ -22,13 +22,13 @@ class SessionTimeoutCheck:
         self._done = False
 
     def run(self) -> None:
-        """Ask Kafka and warn, the first time."""
+        """Ask Kafka, and warn if needed. Later calls do nothing."""
         if not self._done:
             self._done = True
             warn_of_a_long_session(self._topics.session_timeout_s(), self._protocol)
 
     def skip(self) -> None:
-        """Ask nothing: another process has warned. `konverse run` does so before it starts its workers."""
+        """Never ask. For the workers of `konverse run`, which has asked and warned before it starts them."""
         self._done = True
 
 
@@ -39,9 +39,9 @@ def warn_of_a_long_session(seconds: float | None, protocol: str) -> None:
     """
     if seconds is None:
         log.info(
-            "how long the partitions of a killed worker wait for another worker is not known here: the brokers' "
-            "setting group.consumer.session.timeout.ms (Kafka's default is 45 s) cannot be read without the right "
-            "DESCRIBE_CONFIGS on the cluster"
+            "the session timeout of consumer groups cannot be read, so it is unknown how long the partitions of a "
+            "killed worker wait for another worker: the brokers' setting group.consumer.session.timeout.ms (Kafka's "
+            "default is 45 s) needs the right DESCRIBE_CONFIGS on the cluster"
         )
         return
     if seconds <= LONG_SESSION_S:

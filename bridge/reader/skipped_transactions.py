@@ -2,8 +2,8 @@
 
 A loop that runs into `continue` before `with transaction:` would keep the group locked for as long as the reader is
 open. So a thread's transactions that it has not entered are handed out again when it asks for another one and none is
-ready, and at the latest when it has asked REQUESTS_MAX times: in a busy queue something is always ready. The same is
-done with those of threads that have ended.
+ready, and at the latest when it has asked REQUESTS_MAX times: in a busy queue something is always ready. The same
+happens to transactions of threads that have ended.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from konverse.dialog.transaction.transaction import Transaction
 log: Final = logging.getLogger("konverse.reader")
 
 REQUESTS_MAX: Final = 100
-"""After so many further requests a thread has skipped a transaction. A thread may collect fewer before it enters them;
-a list of `batches` is one request."""
+"""A transaction counts as skipped after this many further requests of its thread. So a thread may collect transactions
+before it enters them; a list of `batches` is one request."""
 
 
 class _Handed(NamedTuple):
@@ -44,7 +44,10 @@ class _Thread:
         """Oldest first. Entered ones stay in it until the next request."""
 
     def passed_over(self) -> list[_Handed]:
-        """Remove and return the transactions that were not entered before the last REQUESTS_MAX requests."""
+        """Remove and return the transactions that REQUESTS_MAX requests have passed over.
+
+        Entered ones are removed from both ends too, and some of them are returned: `_reported` leaves them out.
+        """
         handed, passed = self.handed, list[_Handed]()
         while handed and not handed[-1].transaction.fresh:
             handed.pop()
@@ -92,7 +95,7 @@ class SkippedTransactions:
         return [one for ident in self._threads.keys() - alive for one in self._threads.pop(ident).handed]
 
     def _reported(self, passed: list[_Handed]) -> list[tuple[Owner, Transaction]]:
-        """Those among them that were not entered, each with its owner. They cannot be entered any more."""
+        """The transactions among them that were not entered, with their owners. They cannot be entered any more."""
         skipped = [(owner, transaction) for owner, transaction, _ in passed if transaction.fresh]
         for _, transaction in skipped:
             transaction.fresh = False

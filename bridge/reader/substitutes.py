@@ -135,7 +135,7 @@ class Substitutes:
             thread.join()
 
     def after_fork(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Mark as closed in a forked child (`bridge.runtime.forks`)."""
         self._closing = threading.Event()
         self._closing.set()
         self._lock = threading.Lock()

@@ -9,8 +9,8 @@ Owners write the view through one script (protocol.md section 8), from a separat
 - Each call of the script names a claim and a journal offset. The script refuses a write that is older than what Redis
   holds, so an owner that was paused for an hour cannot overwrite the view of its successor.
 - A view that is missing, flushed or incomplete is rewritten whole by the partition's owner.
-- No commit waits for Redis. When Redis is away, full, slow or refuses the password, conversations continue, and the
-  log reports the cause once.
+- No commit waits for Redis. When Redis is unreachable, full, slow or refuses the password, conversations continue,
+  and the log reports the cause once.
 
 A tool that finds Redis behind the logs folds the logs instead (`bridge.views.partitions`).
 

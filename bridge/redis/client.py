@@ -83,7 +83,7 @@ class WriteFailures:
         """Refusals logged since the last successful write: error class, first word of its message (MISCONF …)."""
 
     def failed(self, error: Exception) -> None:
-        """A write failed."""
+        """Log a failed write, throttled."""
         if isinstance(error, REFUSALS):
             cause = type(error), str(error).partition(" ")[0]
             if cause not in self._refusals:
@@ -100,13 +100,13 @@ class WriteFailures:
             )
 
     def wrote(self) -> None:
-        """A write succeeded."""
+        """Note a successful write, and log it if a failure was logged before."""
         refused = bool(self._refusals)
         self._refusals.clear()
         if self._absent.over() or refused:
             self._log.warning("%s is %s again", self._what, self._done)
 
     def complete(self) -> None:
-        """Redis answers and still holds everything written before. Refused writes may still be refused."""
+        """Note that Redis answers and holds everything written before. Writes that it refused may still be refused."""
         if not self._refusals and self._absent.over():
             self._log.warning("Redis answers again; %s is complete there", self._what)

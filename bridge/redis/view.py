@@ -1,6 +1,7 @@
 """The view of a queue in Redis: written by owners through one fenced script, read by people (protocol.md section 8).
 
-No decision depends on it. When Redis is away, empty or holds garbage, work continues, and the owner rewrites the view.
+No decision depends on it. When Redis is unreachable, empty or holds garbage, work continues; the owner later rewrites
+the view.
 
 Keys of a partition share the hash tag `{<data topic>.<subscription>/<partition>}`:
     konverse:{…}:header      incarnation, highest CLAIM offset, journal offset, owner, unread messages, open endpoints
@@ -14,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -38,7 +40,7 @@ ROWS_PER_CALL: Final = 500
 SHOWS_WAITING_MAX: Final = 1_000
 CHECK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 30.0
-"""Interval of counting rows, to find rows that Redis evicted or a foreign client wrote. It costs some milliseconds."""
+"""Interval of counting rows, to find rows that Redis evicted or others wrote. A count costs some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,10 @@ class ViewStore:
         self._client = client
         self._queue = queue
         self._script = client.register_script(files("konverse.bridge").joinpath("scripts/show.lua").read_text("utf-8"))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
     def show(self, partition: int, show: Show) -> bool:
         """Write an update; False when the view must be written whole first. Raises redis.RedisError."""
@@ -246,34 +252,40 @@ class ViewWriter:
         self._watched.pop(partition, None)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write the queued updates, then stop; wait for that up to `timeout_s`."""
+        """Have the thread write the queued updates and end; wait for it up to `timeout_s`."""
         with self._wake:
             self._closed = True
             self._wake.notify()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while True:
-            with self._wake:
-                if not self._waiting and not self._closed:
-                    self._wake.wait(CHECK_EVERY_S)
-                if self._closed and not self._waiting:
-                    return
-                job = self._waiting.popleft() if self._waiting else None
-            try:
-                if job is None:
-                    self._look_again()
-                elif self._store.show(*job):
-                    self._trouble.wrote()
-                else:
-                    self.lost.append(job[0])
-                if time.monotonic() >= self._count_at:
-                    self._count()
-            except (redis.RedisError, ValueError, TypeError) as error:
-                self._trouble.failed(error)
-                self._lose_all(job)
+        with closing(self._store):
+            while self._write_next():
+                pass
 
-    def _look_again(self) -> None:
+    def _write_next(self) -> bool:
+        """Wait for an update, or for the time of the next check. Returns False when this writer is closed."""
+        with self._wake:
+            if not self._waiting and not self._closed:
+                self._wake.wait(CHECK_EVERY_S)
+            if self._closed and not self._waiting:
+                return False
+            job = self._waiting.popleft() if self._waiting else None
+        try:
+            if job is None:
+                self._find_missing()
+            elif self._store.show(*job):
+                self._trouble.wrote()
+            else:
+                self.lost.append(job[0])
+            if time.monotonic() >= self._count_at:
+                self._count()
+        except (redis.RedisError, ValueError, TypeError) as error:
+            self._trouble.failed(error)
+            self._drop_queued(job)
+        return True
+
+    def _find_missing(self) -> None:
         """Find partitions whose view is missing or whose updates were dropped."""
         watched = dict(self._watched)
         absent = {partition for partition, claim in watched.items() if not self._store.present(partition, claim)}
@@ -296,7 +308,7 @@ class ViewWriter:
         self.lost.extend(partition for partition, offset in suspects.items() if self._suspects.get(partition) == offset)
         self._suspects = suspects
 
-    def _lose_all(self, job: tuple[int, Show] | None) -> None:
+    def _drop_queued(self, job: tuple[int, Show] | None) -> None:
         """Drop the queued updates, and accept none until Redis answers again, so that the reader is not slowed down."""
         with self._wake:
             self._unshown |= {partition for partition, _ in self._waiting} | ({job[0]} if job else set())
@@ -306,7 +318,7 @@ class ViewWriter:
 
 
 def forget_view(url: str, queue: Queue) -> None:
-    """Delete the view of a dropped queue; when Redis is away or refuses, log that the view stays."""
+    """Delete the view of a dropped queue; when Redis does not answer or refuses, log that the view stays."""
     client = connect_redis(url)
     try:
         ViewStore(client, queue).clear()

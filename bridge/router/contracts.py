@@ -27,8 +27,8 @@ class TargetCheck:
         """The target, checked against the catalog. A target that names another database is returned unchecked.
 
         Raises ServiceNotFound. Raises InvalidRoute for a service on the router's queue and, when forwarding, for a
-        service that does not accept the contract of the conversation, and for this database's id where the routes
-        choose another one.
+        service that does not accept the contract of the conversation, and for a target with this database's id when the
+        routes lead to another database.
         """
         catalog = self._network.catalog
         broker_id = None if target.broker_instance is None else UUID(target.broker_instance)
@@ -49,11 +49,11 @@ class TargetCheck:
         if not self._forwards:  # the redirected initiator chooses the contract itself
             return target
         if contract not in service.contracts:
-            service, _ = self._anew(service.name)
+            service, _ = self._refreshed(service.name)
             check_accepts(contract, service.name, service.contracts)
         return target._replace(broker_instance=None)
 
-    def _anew(self, service: str) -> LocatedService:
+    def _refreshed(self, service: str) -> LocatedService:
         """The service after a refresh of the catalog: the contract may have been added just before."""
         with suppress(Unavailable):
             self._network.catalog.refresh()

@@ -1,10 +1,10 @@
 """The figures of a router in Redis, for people: each process of the router writes its own once a second.
 
-Nothing depends on them. While Redis is away or empty, routing goes on; the figures are written again later.
+Nothing depends on them. While Redis is unreachable or empty, routing goes on; the figures are written again later.
 
 The key is a hash, `konverse:{<catalog topic>}:<database>:router:<service>`:
     <process>     JSON: `at_ms`, time of the write; counts as in `Routed`; `last_errors`, the latest first
-The key expires a minute after the last write. Until then, each process that starts removes the oldest entries if there
+The key expires a minute after the last write of any process. A process that starts removes the oldest entries if there
 are too many.
 """
 
@@ -41,6 +41,12 @@ log: Final = logging.getLogger("konverse.router")
 PUBLISH_EVERY_S: Final = 1.0
 FRESH_MS: Final = 5_000
 """A process whose last write is older than this counts as ended."""
+
+_GARBAGE: Final = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+"""Errors of reading an entry that another program has written."""
+
+_NO_ANSWER: Final = (redis.RedisError, ValueError, TypeError)
+"""Errors of a Redis that does not answer, refuses, or gives an answer that is none."""
 
 KEPT_S: Final = 60
 ERRORS_SHOWN: Final = 5
@@ -93,7 +99,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
                 pipeline.hset(key, process, _packed(router, redis_time_ms(client)))
                 pipeline.expire(key, KEPT_S)
                 pipeline.execute()
-        except redis.RedisError as error:
+        except _NO_ANSWER as error:
             if trouble.due():
                 log.warning("the figures of router %r cannot be written to Redis: %s", router.service, words(error))
         else:
@@ -110,7 +116,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
 
 def _make_room(client: redis.Redis, key: str) -> None:
     """Remove the oldest entries once there are twice as many as `summed` reads."""
-    with suppress(redis.RedisError):
+    with suppress(*_NO_ANSWER):
         if client.hlen(key) >= 2 * ROUTER_PROCESS_ENTRIES_MAX:
             found = cast("Mapping[bytes, bytes]", client.hgetall(key))
             written = sorted((_written_ms(value), process) for process, value in found.items())
@@ -118,7 +124,7 @@ def _make_room(client: redis.Redis, key: str) -> None:
 
 
 def _written_ms(value: bytes) -> int:
-    with suppress(ValueError, TypeError, KeyError, AttributeError):  # an entry may be garbage from another program
+    with suppress(*_GARBAGE):
         return _unpacked(value)[0]
     return 0
 
@@ -157,7 +163,7 @@ def summed(values: list[bytes], at_ms: int) -> Figures:
     routed, processes, failures = Routed(), 0, list[Failure]()
     known = []
     for value in values:
-        with suppress(ValueError, TypeError, KeyError, AttributeError):  # an entry may be garbage from another program
+        with suppress(*_GARBAGE):
             known.append(_unpacked(value))
     known.sort(key=itemgetter(0), reverse=True)
     for written_ms, counts, errors in known[:ROUTER_PROCESS_ENTRIES_MAX]:

@@ -80,7 +80,7 @@ class RouterRegistry(HandlerRegistry):
     def answering(self, broker: Host) -> list[Activation]:
         """The activations of all queues of this database, those of routers included.
 
-        Raises AlreadyExists for a queue with two activations, and what `RoutingService.run` raises for a router.
+        Raises AlreadyExists for a queue with two activations, and the errors of `RoutingService.run` for a router.
         """
         answering = {activation.queue: activation for activation in self.activations}
         for router in self.routers:

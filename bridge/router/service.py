@@ -88,7 +88,7 @@ class RoutingService:
         check_called_with(classify, "message")
         self.service = service
         self.shown_as = random_id().hex()
-        """Random name, the part of its field in Redis after host and process."""
+        """Random name: the last part of this router's field in Redis, after host and process id."""
         self.refused = False
         """The last check against the catalog failed, so `router` may declare this service again."""
         self.clauses = clauses
@@ -96,7 +96,7 @@ class RoutingService:
         self._classify = classify
         self._watched = Watched(service, clauses.classify_timeout_s, self._keep)
         self._network: Network | None = None
-        """Catalog of the database in which it routes; None before its first activation."""
+        """Network of the database in which it routes; None before its first activation."""
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type)
         self._lock = threading.Lock()
         self._tally = Tally()
@@ -129,7 +129,7 @@ class RoutingService:
     def routed(self) -> Routed:
         """Counts of the router's work in this process, in total and by target.
 
-        For people: work that another process repeats after it took over a partition is counted in both.
+        An approximation for people: work that another process repeats after a take-over is counted in both.
         """
         with self._lock:
             return self._tally.routed
@@ -149,7 +149,7 @@ class RoutingService:
 
         `threads` defaults to `max_readers`. Instructions of operators in any process are carried out meanwhile
         (`broker.operations.resume`, `konverse resume` and the like). Raises InvalidRoute for contracts that are not the
-        union of the targets' contracts, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
+        union of the targets' contracts, ServiceNotFound, QueueDisabled, and the errors of iterating over a reader.
         """
         threads = max(1, self.clauses.max_readers) if threads is None else threads
         if threads > HANDLER_THREADS_MAX:

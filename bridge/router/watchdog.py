@@ -43,7 +43,7 @@ class Watched:
     """Calls a classifier, from several threads, and watches the calls."""
 
     def __init__(self, router: str, timeout_s: float | None, note: Callable[[Message, str], None]) -> None:
-        """`router` is its service. With `timeout_s` None nothing is watched. `note` records a message and an error."""
+        """`router` names the service. Without `timeout_s` nothing is watched. `note` records a message and an error."""
         self._router = router
         self._note = note
         self._timeout_s = timeout_s

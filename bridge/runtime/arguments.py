@@ -63,7 +63,7 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
     for the interpreter lock by unwinding the thread's stack. A frame of pydantic's Rust code there aborts the process.
     """
 
-    @cache  # made with the first call: to make the checks of all methods takes a tenth of an import of the package
+    @cache  # made at the first call: making the checks of all methods takes a tenth of the package's import time
     def check() -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
         return validate_call(config=_STRICT)(accept)
 

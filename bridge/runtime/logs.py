@@ -18,7 +18,7 @@ FIELDS: Final = "konverse"
 _LINE: Final = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 
 
-_OURS: Final = frozenset({"at", "level", "logger", "process", "message", "exception"})
+_OURS: Final = frozenset({"at", "level", "logger", "process", "message", "exception", "stack"})
 """Reserved fields of a line, which fields of the application never replace."""
 
 
@@ -42,6 +42,8 @@ class JsonLines(logging.Formatter):
         _add(line, {name: value for name, value in vars(record).items() if name not in _OWN and name != FIELDS})
         if record.exc_info:
             line["exception"] = _or_text(self.formatException, record.exc_info)
+        if record.stack_info:
+            line["stack"] = _text(record.stack_info)
         return "{" + ", ".join(f"{_json(name)}: {_json(value)}" for name, value in line.items()) + "}"
 
 

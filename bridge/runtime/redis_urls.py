@@ -45,4 +45,4 @@ def check_options(url: str) -> None:
         unknown = re.search(r"'[^']+'", str(error))
         raise ValueError(f"has the option {unknown[0] if unknown else '?'}, which redis-py does not know") from None
     except redis.RedisError:  # the error text may contain the value, perhaps a password
-        raise ValueError("has an option with a value that redis-py does not know") from None
+        raise ValueError("has an option with a value that redis-py cannot parse") from None

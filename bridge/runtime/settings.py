@@ -87,7 +87,7 @@ class Settings(BaseSettings):
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
     silence_timeout_s: float = Field(default=600.0, ge=1, allow_inf_nan=False)
     """A partition whose journal got no record for this long has lost its owner, whatever the consumer group says, and
-    a reader claims it. Set the same value in all processes, above the longest handler of a reader with one thread."""
+    a reader claims it. Set the same value in all processes: more than any handler of a one-thread reader takes."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
     """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
     transmit: bool = True
@@ -219,7 +219,7 @@ def _parts(url: str) -> SplitResult:
 
 
 def _check_text(text: str) -> None:
-    """Refuse a text that no client can encode, such as that of a variable with other bytes."""
+    """Refuse a text that no client can encode, such as that of an environment variable that is not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -19,7 +19,7 @@ AGAIN_S: Final = 1.0
 """Pause of a background thread after an error that may pass by itself."""
 
 TURN_POLL_S: Final = 0.001
-"""Interval at which a thread that waits for its turn looks whether the turns before it are over."""
+"""Interval at which a thread that waits for its turn checks whether the earlier turns are over."""
 
 EXPECTED_ERRORS: Final = (KafkaException, KonverseError)
 """Errors that every background thread has to expect. `is_transient` tells which of them are worth a retry."""
@@ -60,8 +60,8 @@ def log_exceptions(name: str, work: Callable[[], object]) -> None:
 class ThreadLock:
     """A lock that no exception from outside leaves locked, and that refuses a thread which already has its turn.
 
-    That thread runs a signal handler then, in which it would wait for ever. `remedy` tells what to do instead. A turn
-    lasts as long as a block:
+    Such a thread is running a signal handler, in which it would wait for ever. `remedy` is the error text for it. A
+    turn lasts as long as a block:
 
         with (turn := threading.Lock()):
             lock.take(turn)
@@ -87,7 +87,7 @@ class ThreadLock:
             self.check_thread()
             self._turns = [*turns, (turn, threading.get_ident())]
         for other, _ in turns:
-            while other.locked():  # to acquire it would make a turn that is over look like one that is not
+            while other.locked():  # acquiring it would make a turn that is over look like a current one
                 time.sleep(TURN_POLL_S)
         return True
 
@@ -103,7 +103,7 @@ def text_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception as failed:  # noqa: BLE001  # it must not keep the first error from being handled
-        return f"(its text cannot be made: {type(failed).__name__})"
+        return f"(str() of this exception raised {type(failed).__name__})"
 
 
 def notes_of(error: BaseException) -> list[str]:

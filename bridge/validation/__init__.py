@@ -15,9 +15,9 @@ Laws:
 
 1. A body may be hostile: exploding entities, endless schemas, input that crashes a parser. So schemas and bodies are
    read only in a separate process, with bounds on processor time and memory, which cannot open a file or a socket.
-2. A body that exceeds the bounds or kills the process is rejected as not examined (Error -9704). Before, it is tried in
-   a second process, because the first may have died by chance. The next body gets a new process. The application's
-   process is not affected.
+2. A body that exceeds the bounds, or kills two processes in a row, is rejected as not examined (Error -9704). A second
+   process is tried because the first may have died by chance. After a death the next body gets a new process. The
+   application's process is not affected.
 3. When validation itself is impossible (a library is missing, no process can be started), nothing is rejected:
    ValidatorUnavailable is raised, and the messages wait.
 4. A schema is never fetched. A schema that refers to anything outside itself or its collection is refused.

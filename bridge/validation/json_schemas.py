@@ -11,6 +11,7 @@ from typing import Any
 
 from konverse.schemas.errors import InvalidSchema
 from konverse.schemas.limits import JSON_DEPTH_ENTRIES_MAX
+from konverse.schemas.validation import is_too_deep
 
 from .rules import Check, loaded
 
@@ -34,7 +35,7 @@ def check_of(documents: Sequence[str]) -> Check:
             return f"not a JSON document: {error}"
         if b"\\u" in body and _has_half_a_pair(value):
             return "not a JSON document: it has half of a surrogate pair, which is not a character"
-        if body.count(b"[") + body.count(b"{") > JSON_DEPTH_ENTRIES_MAX and _is_too_deep(value):
+        if is_too_deep(value, body):
             return _too_deep()
         found = next(validator.iter_errors(value), None)
         return "" if found is None else _said(found)
@@ -50,20 +51,6 @@ def _said(error: ValueError) -> str:
     """The text of a library error, with the place in the document, which the library keeps apart."""
     path = "".join(f"[{step!r}]" for step in getattr(error, "instance_path", ()))
     return f"{getattr(error, 'message', error)}{f' (at {path})' if path else ''}"
-
-
-def _is_too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(JSON_DEPTH_ENTRIES_MAX + 1):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _has_half_a_pair(value: Any) -> bool:

@@ -1,6 +1,6 @@
 """`SchemaRule`, a schema that bodies are validated against, and the choice of the module that reads it.
 
-A check is a function that takes a body and returns what is wrong with it, or an empty text. A schema is never fetched:
+A check is a function that takes a body and returns a text about its fault, or an empty text. A schema is never fetched:
 one that refers to another document is refused.
 """
 

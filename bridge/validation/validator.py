@@ -116,7 +116,7 @@ class Validator:
         return answer
 
     def _judge_each(self, known: EncodedRule, bodies: Sequence[bytes]) -> list[Answer]:
-        """Answers for the first of these bodies, at least one. The caller asks again for those after a deadly one."""
+        """Answers for the first of these bodies, at least one. The caller asks again for those without an answer."""
         data = packed(bodies)
         answers = self._answers(RequestKind.CHECK_EACH, known, data, len(bodies))
         if answers[0][0] is AnswerKind.UNKNOWN:
@@ -146,13 +146,21 @@ class Validator:
                 connection.sendall(QUESTION.pack(operation, known.digest, len(data)) + data)
                 while len(answers) < count and (head := take(connection, ANSWER.size)):
                     verdict, size = ANSWER.unpack(head)
-                    answers.append((AnswerKind(verdict), take(connection, size).decode("utf-8", "replace")))
+                    words = take(connection, size)
+                    if len(words) < size:
+                        break  # it died within its answer, of which an empty text would say that the body is valid
+                    answers.append((AnswerKind(verdict), words.decode("utf-8", "replace")))
             except TimeoutError:
                 self._end()
                 raise ValidatorUnavailable(
                     f"the validation process has not answered for {VALIDATION_WAIT_MS_MAX / 1000} s; "
                     "a new one is started when it is needed again"
                 ) from None
+            except ConnectionError:
+                raise
+            except BaseException:  # Ctrl-C: the next request would take the answers that are left for its own
+                self._end()
+                raise
         if len(answers) < count:
             answers.append(self._death(known))
         return answers
@@ -202,6 +210,9 @@ class Validator:
                 return
         except OSError as error:
             why = f"{error!r}, code"
+        except BaseException:  # Ctrl-C: the next request would take this answer for its own
+            self._end()
+            raise
         raise ValidatorUnavailable(f"the validation process cannot be started: {why} {self._end()}")
 
     def _disconnect(self) -> None:

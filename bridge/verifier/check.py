@@ -9,12 +9,13 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.fold.fold import SecondFold, as_said
-from konverse.bridge.verifier.fold.state import NOT_YET, Facts, MovedState
+from konverse.bridge.verifier.fold.moved_state import MovedState
+from konverse.bridge.verifier.fold.state import NOT_YET, Facts
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import Address, Role, incarnation_tag, owner_writer
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, Part
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit
 from konverse.schemas.wire.records import Envelope, Kind
 
 from .bounces import astray
@@ -117,7 +118,7 @@ class PartitionVerdict:
     """Writer id of an owner -> number of its records in this data log, counted up to the first that is missing."""
     undecodable: int = 0
     void: int = 0
-    """Journal records of owners that had lost the partition."""
+    """Journal records that do not count: those of owners that had lost the partition, and the `undecodable` ones."""
     then: dict[Key, Facts] = field(default_factory=dict)
     """The living endpoints as they were at the journal offset of the view."""
     findings: list[Finding] = field(default_factory=list)
@@ -134,7 +135,7 @@ class PartitionVerdict:
 
     @property
     def consumed(self) -> int:
-        """Messages that handlers committed."""
+        """Messages that COMMITs received, or that operators skipped."""
         return sum(len(side.consumed) - side.consumed_before for side in self.fold.sides)
 
     @property
@@ -204,7 +205,7 @@ def judge(
     for record in journal:
         judged = verdict.journal.judge(record)
         verdict.undecodable += judged.decision is None
-        verdict.void += not judged.counts and not isinstance(judged.decision, Part)
+        verdict.void += not judged.counts and isinstance(judged.decision, Claim | Commit)
         if judged.counts and isinstance(judged.decision, Claim) and judged.decision.fold_version > FOLD_VERSION:
             raise newer_rules(
                 f"the journal of {place.name} from offset {record.offset} on", judged.decision.fold_version
@@ -243,7 +244,7 @@ def _show(verdict: PartitionVerdict) -> None:
 
 
 def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
-    """Report records that are missing although the journal rests on them."""
+    """Report missing records that the journal depends on, and COMMITs that go back in the data log."""
     place = verdict.place
     if place.held.snapshots and (place.journal_start or place.data_start):
         return  # the snapshot to begin at may be after the open transaction
@@ -324,7 +325,7 @@ def _lives_again(
         if side.key[0] == Role.INITIATOR
     }
     refused: set[bytes] = set()
-    for verdict in verdicts:  # all are asked: the home may have moved
+    for verdict in verdicts:  # every partition, because the home may have moved
         begun |= verdict.fold.named.begun_here()
         refused |= verdict.fold.named.refused
     for verdict in verdicts:
@@ -342,8 +343,8 @@ def _moved(verdicts: Sequence[PartitionVerdict], by_address: Mapping[Address, Pa
     """Report endpoints whose state on arrival differs from that on departure.
 
     A conversation that was begun again moves again, with the same generations. Where the verification of the previous
-    place began at a snapshot, a departure may precede it. Then only departures from that place count, and if more have
-    arrived than were seen to leave, it is unknown which ones are missing.
+    place began at a snapshot, a departure may precede that snapshot. Then only departures from that place count, and if
+    the side arrived more often than it was seen to leave, the unseen departure may explain the arrival.
     """
     left: dict[tuple[Key, int], list[MovedState]] = {}
     for verdict in verdicts:

@@ -5,9 +5,9 @@
 konverse writes without transactions, so each of its offsets holds a record until the beginning of the log is deleted.
 Compaction, however, deletes records in the middle, and the topic's settings may not show it any more.
 
-An offset without a record can also be the mark with which Kafka ends another program's transaction; the records of an
-aborted transaction are hidden as well. A consumer never sees such a mark. So each foreign record explains one later
-offset without a record: at most that many deletions go unnoticed here.
+An offset without a record can also hold the marker with which Kafka ends another program's transaction; consumers never
+see it. The records of an aborted transaction are hidden as well. So each foreign record explains one later offset
+without a record: at most as many deletions as there are foreign records go unnoticed here.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def noting_gaps(records: Iterable[Record], start: int, end: int, gaps: list[Gap]
 def unexplained(
     gaps: Iterable[Gap], records: Iterable[Record], is_ours: Callable[[Record], bool], start: int = 0, since: int = 0
 ) -> list[Gap]:
-    """The gaps in which more offsets are missing than transactions of strangers explain.
+    """The gaps in which more offsets are missing than the transactions of foreign producers explain.
 
-    `records` are all records of the log from `start` on in their order, with those of aborted transactions: these lie
-    in gaps. The gaps are those from `since` on. The records before that count too: a transaction that began there may
-    have its mark here.
+    `records` are all records of the log from `start` on, in order, including those of aborted transactions, which lie
+    in gaps. `gaps` are the gaps from `since` on. Records before `since` count too, because the marker of their
+    transaction may come later.
     """
     found: list[Gap] = []
     waiting = deque(gaps)

@@ -22,7 +22,8 @@ from confluent_kafka import Message, TopicPartition
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.headers import header_of
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.kafka.open_transactions import Stalled, log_ends
+from konverse.bridge.kafka.offsets import log_ends
+from konverse.bridge.kafka.open_transactions import Stalled
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.verifier.fold.batches import WHOLE
 from konverse.bridge.verifier.fold.loss import hole_of, said_to_be_lost
@@ -156,13 +157,13 @@ class PartitionReader:
             return unexplained(gaps, records, is_ours, first, part.start)
 
     def _cut_behind(self, extent: Extent, snapshots: Sequence[StartingState]) -> Iterator[Finding]:
-        """Report a log that ends before a snapshot which was made of it: its last records are gone."""
+        """Report a log that ends before the offset at which a snapshot of it was made: its last records are gone."""
         place = extent.place
         offset = max((one.end.offset for one in snapshots), default=-1)
         ingest_to = max((one.end.ingest_to for one in snapshots), default=0)
         if offset < extent.journal_end and ingest_to <= place.data_end:
             return
-        with closing(self._log.with_aborted()) as log:  # asked anew: the snapshot may be younger than the first answer
+        with closing(self._log.with_aborted()) as log:  # read again: the snapshot may be newer than `extent`
             _, journal_end = log.ends(extent.journal, place.partition)
             _, data_end = log.ends(place.topic, place.partition)
         for log_name, needed, end in (("journal", offset + 1, journal_end), ("data log", ingest_to, data_end)):
@@ -195,7 +196,7 @@ class PartitionReader:
                 )
 
     def _snapshots(self, extent: Extent) -> list[StartingState]:
-        """The complete snapshots by the same fold rules, oldest first. Raises PartitionHalted for newer rules."""
+        """The complete snapshots made by these fold rules, oldest first. Raises PartitionHalted for newer rules."""
         first, end = self._log.ends(extent.snapshots, extent.place.partition)
         records = self._read(LogPart(extent.snapshots, extent.place.partition, first, end), lambda _: None)
         found = starts(records, extent.place.identity)
@@ -227,7 +228,7 @@ class Verification:
         self.kafka = kafka
         self.since_ms = since_ms
         self.gone: list[Finding] = []
-        """Queues that cannot be read: one of their topics was deleted, or is another one of the same name."""
+        """A finding for each queue that cannot be read: one of its topics was deleted, or deleted and created again."""
         with closing(LogReader(kafka)) as log:
             self.extents = measure(kafka, log, [queue for queue in queues if self._is_there(queue)])
         self.owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
@@ -258,8 +259,8 @@ class Verification:
     ) -> tuple[list[PartitionVerdict], list[Finding]]:
         """Read and fold everything; return the verdicts of the partitions, and all findings.
 
-        `views` by topic and partition must have been read before this object was made. `judged` has the partitions
-        judged elsewhere, by `PartitionReader`; without it they are judged here, one after the other.
+        `views` by topic and partition must have been read before this object was made. `judged` judges the partitions
+        elsewhere with `PartitionReader`, such as in Spark; without it they are judged here, one after the other.
         """
         verdicts = [*(judged or _here)(self, views, progress)]
         findings = [finding for verdict in verdicts for finding in verdict.findings]
@@ -280,8 +281,9 @@ def _here(verification: Verification, views: Views, progress: Progress) -> Itera
 def measure(kafka: Kafka, log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
     """Ask where the logs of these queues begin and end, in the order that makes the comparison fair.
 
-    A log can be read only up to its first open transaction. Its true end is asked for just before, so that `Held` tells
-    whether unreadable records follow: perhaps an output that a journal acknowledges, or the COMMIT of an output.
+    A log can be read only up to its first open transaction. Its true end is requested just before its readable end, so
+    that `Held` shows whether unreadable records follow: perhaps an output that a journal acknowledges, or the COMMIT of
+    an output.
     """
     partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
     data = [(queue.topic, number) for queue, number in partitions]
@@ -315,7 +317,7 @@ def _measured(
 
 
 def _is_envelope(record: Record, tag: bytes) -> bool:
-    """Whether a data record has a header of konverse for this partition. A copy from elsewhere is a stranger's."""
+    """Whether a data record has a konverse header for this queue. A record copied from another queue is foreign."""
     try:
         return envelope.decode(record.header or b"").tag == tag
     except MalformedRecord:

@@ -11,7 +11,7 @@ Key = tuple[int, bytes]
 
 
 class LogRecord(Protocol):
-    """The parts that the second fold reads of a record in a data log or a journal."""
+    """The parts of a data record or journal record that the second fold reads."""
 
     @property
     def offset(self) -> int:

@@ -1,6 +1,6 @@
-"""Compares snapshots with the second fold: each must be the state that the logs come to at its offset (I3).
+"""Compares snapshots with the second fold: each must hold the state that follows from the logs up to its offset (I3).
 
-A recovering owner believes a snapshot, so a wrong one would change everything that follows.
+A recovering owner trusts a snapshot, so a wrong one would change everything that follows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DETAIL_CHARACTERS_MAX: Final = 500
 
 
 def differences(start: StartingState, fold: SecondFold, *, is_whole: bool) -> Iterator[str]:
-    """Report where a snapshot differs from `fold`, which has come to the snapshot's offset.
+    """Report where a snapshot differs from `fold`, which has reached the snapshot's offset.
 
     `is_whole`: the fold began at the beginning of the logs, so the statistics can be compared too.
     """
@@ -105,7 +105,7 @@ def _counted(fold: SecondState) -> dict[str, int | None]:
         "gaps": tally["gap"],
         "malformed": tally["malformed"],
         "foreign": tally["foreign"],
-        "bounced": sum(count for verdict, count in verdicts.items() if verdict.startswith("bounced")),
+        "bounced": sum(count for verdict, count in verdicts.items() if verdict.startswith("bounced")) + fold.given_back,
         "discarded": verdicts["discarded"] + thrown + fold.tally["rejected"],
         "misnumbered": tally["misnumbered"],
         "undeliverable": None,

@@ -1,7 +1,7 @@
 """Sets the second fold to the state in a snapshot: where the logs were cut, or for `--since`.
 
-The verifier believes the snapshot and proves what follows it. Of the messages that were consumed before the snapshot
-only the number is known: they are `PAST`.
+The verifier trusts the snapshot and proves the records after it. A snapshot holds only the number of the messages that
+were consumed before it: each of them is `PAST`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from konverse.bridge.verifier.fold.batches import WHOLE, restore_batches, restore_row
 from konverse.bridge.verifier.fold.fold import SecondFold, as_said
 from konverse.bridge.verifier.fold.holes import Missed
+from konverse.bridge.verifier.fold.moved_state import SecondStub
 from konverse.bridge.verifier.fold.state import (
     CODES,
     NOT_YET,
@@ -22,7 +23,6 @@ from konverse.bridge.verifier.fold.state import (
     BouncedRecord,
     Output,
     SecondGate,
-    SecondStub,
     Side,
     without,
 )
@@ -99,11 +99,10 @@ def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -
 def beginning(
     snapshots: Iterable[StartingState], journal_start: int, data_start: int, since_ms: int | None = None
 ) -> StartingState | None:
-    """Choose the snapshot to begin at, where the logs begin at these offsets; None: begin with the logs.
+    """Choose the snapshot to begin at, for logs that begin at these offsets; None: begin with the logs.
 
     With `since_ms` it is the last snapshot from before that time. Otherwise one is needed only where the logs were cut:
-    the oldest one after which no record is missing. None is returned also where logs were cut and no snapshot can be
-    used.
+    the oldest one after which no record is missing. Also None when the logs were cut and no snapshot can be used.
     """
     is_cut = journal_start > 0 or data_start > 0
     usable = [one for one in snapshots if one.end.offset + 1 >= journal_start and one.end.ingest_to >= data_start]
@@ -282,7 +281,7 @@ def _place(fold: SecondFold, side: Side, consumed: int) -> None:
         side.thrown_away = side.heard[consumed:]
     else:
         del side.heard[consumed:]  # the section WAITING brings them
-    if side.peer_failed:  # perhaps by its peer: the snapshot does not say
+    if side.peer_failed:  # the snapshot does not say whether this partition or the peer raised the Error
         fold.given_up.add(side.key[1])
     fold.sides.append(side)
     fold.living[side.key] = fold.table[side.index] = side
@@ -304,7 +303,7 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
 
 
 def _expect(fold: SecondFold, clock: dict[str, Any]) -> None:
-    """Restore timer and lifetime. If the last COMMIT set it, it has no time yet and counts from that COMMIT's time."""
+    """Restore timer and lifetime. One set by the last COMMIT is a duration, counted from that COMMIT's time."""
     side = fold.table[clock["place"]]
     times = [
         fold.journal_ms + clock[f"{name}_after_ms"] if clock[f"{name}_after_ms"] >= 0 else clock[f"{name}_ms"]

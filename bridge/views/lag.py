@@ -33,7 +33,8 @@ class PartitionLag(NamedTuple):
     offsets: int | None = None
     """Offsets at the end of the data log that no owner has ingested. Some may hold no message."""
     oldest_s: float | None = None
-    """Seconds since the oldest waiting message or record was written, by topic timestamps; None when nothing waits."""
+    """Seconds since the oldest waiting message or record was written, by topic timestamps; None when nothing waits, or
+    only records with their senders' timestamps that no owner has ingested."""
     suspended: int | None = None
     """Conversations that wait for an operator, as `konverse suspended` lists them."""
     suspended_messages: int | None = None
@@ -89,7 +90,8 @@ def _first_unread(kafka: Kafka, topic: str, number: int, ingested_to: int) -> li
         start, end = log.ends(topic, number)
         with closing(log.read(topic, number, max(start, ingested_to), end)) as chunks:
             try:
-                stamps = [message.timestamp() for messages, _ in chunks for message in messages[:1]][:1]
-                return [written for kind, written in stamps if kind == TIMESTAMP_LOG_APPEND_TIME]
+                first = next((message for messages, _ in chunks for message in messages), None)
             except LogTruncated:  # between the two requests
                 return []
+    kind, written = (None, 0) if first is None else first.timestamp()
+    return [written] if kind == TIMESTAMP_LOG_APPEND_TIME else []

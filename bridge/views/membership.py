@@ -80,13 +80,13 @@ def _is_of_group(queue: Queue, partition: int, owner: bytes, log: LogReader) -> 
     except LogTruncated:  # between the two requests
         return False
     for record in reversed(records):
-        decision = _decision(record)
+        decision = decision_of(record)
         if decision is not None:
             return decision.owner == owner and not is_without_group(record)
     return False
 
 
-def _decision(record: Message) -> Claim | Commit | Part | None:
+def decision_of(record: Message) -> Claim | Commit | Part | None:
     """The decision in a journal record; None for a stranger's record."""
     try:
         return None if header_of(record) is not None else decode(record.value() or b"")

@@ -14,10 +14,10 @@ from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from .partitions import Folded
 
 
-def outputs(folded: Folded, unled: str, topics: Collection[str]) -> Iterator[Outgoing]:
+def outputs(folded: Folded, no_owner_reason: str, topics: Collection[str]) -> Iterator[Outgoing]:
     """Unacknowledged outputs of applications in a partition whose destination or home is one of `topics`.
 
-    `unled` is the text of `StateReader.unled`: why the partition sends no outputs; empty if it sends them.
+    `no_owner_reason`: why the partition sends no outputs (`StateReader.no_owner_reason`); empty if it sends them.
     """
     state, _, committed, _ = folded.ahead
     begun = _begun(state)
@@ -32,7 +32,7 @@ def outputs(folded: Folded, unled: str, topics: Collection[str]) -> Iterator[Out
                 names = _names(state, role, run) or begun.get(run.prefix[CONVERSATION_AT:])
                 for place, body in enumerate(run.bodies):
                     sequence = run.sequence if run.sequence == NO_SEQUENCE else run.sequence + place
-                    status = unled or _status(folded, stream, counter + place, journaled)
+                    status = no_owner_reason or _status(folded, stream, counter + place, journaled)
                     conversation = run.prefix[CONVERSATION_AT:]
                     yield Outgoing(conversation, role, kind, suffix.message_type, sequence, body, names, status)
             counter += len(run.bodies)

@@ -3,9 +3,9 @@
 Folding a partition reads its newest snapshot, the journal after it and the waiting data, and briefly needs memory for
 the whole state. It claims nothing and delays no reader.
 
-Redis is fresh enough when it holds the whole partition, written by the last owner, and that owner has ingested all
-data older than LAG_MS, and is alive or has released the partition. Otherwise Redis is empty or behind, or has evicted
-rows, and the logs are folded.
+Redis is fresh enough when it holds the whole partition as the last owner wrote it, and that owner has ingested all data
+older than LAG_MS. A dead owner must also have written no journal record after the state in Redis. Otherwise Redis is
+empty or behind, or has evicted rows, and the logs are folded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.kafka.headers import header_of
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import UNREADABLE, Ahead, Follower
@@ -29,11 +28,11 @@ from konverse.bridge.validation.validator import Validator
 from konverse.dialog.owner.view import ViewRow, field_of, pack, unpack
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import MalformedRecord, TopicMismatch
+from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
-from konverse.schemas.wire.journal import Commit, decode
+from konverse.schemas.wire.journal import Commit
 
-from .membership import ConsumerGroups
+from .membership import ConsumerGroups, decision_of
 from .reading_state import LAG_MS, ReadingState, reading_state, with_membership
 from .view_result import Source
 
@@ -77,7 +76,7 @@ class StateReader:
 
         For a queue of another database `own` is False: the catalog by which its messages are judged is not known here,
         so none counts as rejected. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs
-        contradict themselves.
+        contradict themselves, TopicMismatch when the topics are no longer the queue's.
         """
         with Follower(self._kafka, queue, partition) as following:
             now_ms = kafka_time_ms(self._kafka)
@@ -99,7 +98,7 @@ class StateReader:
         now = _Present(kafka_time_ms(self._kafka), self._silence_timeout_s, self._groups)
         return rows if _is_fresh(self._log, (queue, partition), header, now) else BEHIND
 
-    def unled(self, folded: Folded) -> str:
+    def no_owner_reason(self, folded: Folded) -> str:
         """Why the outputs of a partition are not being sent; empty unless it is known that no owner lives."""
         where = f"{folded.queue.name}/{folded.partition}"
         state = reading_state(folded.ahead.head, 0, folded.now_ms, self._silence_timeout_s)
@@ -241,19 +240,20 @@ def _ingested_to(reader: LogReader, place: tuple[Queue, int], header: Header, no
     start = max(begin, end - LAST_RECORDS)
     try:
         records = [one for chunk, _ in reader.read(journal, partition, start, end) for one in chunk]
-        decided = [decode(record.value() or b"") for record in records if header_of(record) is None]
-    except (LogTruncated, MalformedRecord):
+    except LogTruncated:
         return None
-    if not decided or decided[-1].owner.hex() != header.owner:
+    decisions = [(one, decision) for one in records if (decision := decision_of(one)) is not None]
+    last, decided = decisions[-1] if decisions else (None, None)
+    if last is None or decided is None or decided.owner.hex() != header.owner:
         return None
-    commit = next((one for one in reversed(decided) if isinstance(one, Commit)), None)
+    commit = next((one for _, one in reversed(decisions) if isinstance(one, Commit)), None)
     if commit is None and start > 0:
         return None
-    released = isinstance(decided[-1], Commit) and decided[-1].release
-    written_ms = records[-1].timestamp()[1]
+    released = isinstance(decided, Commit) and decided.release
+    written_ms = last.timestamp()[1]
     silent_s = max(0, now.ms - written_ms) / 1000
-    state = ReadingState(decided[-1].owner, released, written_ms, silent_s, now.silence_timeout_s, 0)
-    unshown = not released and header.journal_offset != end - 1
+    state = ReadingState(decided.owner, released, written_ms, silent_s, now.silence_timeout_s, 0)
+    unshown = not released and header.journal_offset != last.offset()
     if unshown and with_membership(state, place, reader, now.groups).reader is False:
         return None
     return commit.ingest_to if commit else 0

@@ -19,7 +19,7 @@ from konverse.schemas.counting import counted
 from .membership import MEMBER, ConsumerGroups, Membership
 
 LAG_MS: Final = 5_000
-"""A live owner ingests data and shows it in Redis in less time, unless its only thread is in a handler."""
+"""A live owner ingests data and shows it in Redis within this time, unless its only thread is in a handler."""
 
 
 class ReadingState(NamedTuple):

@@ -50,7 +50,8 @@ class Views:
     other; they consume and claim nothing. Where Redis does not hold the columns asked for, a partition is folded in
     memory from its newest snapshot and its logs, including data that no owner has ingested yet. That takes about 0.1 s
     for a small partition, and as long as an owner's recovery for a large one. `view.sources` says which partitions
-    were folded. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when logs contradict themselves.
+    were folded. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when logs contradict themselves,
+    TopicMismatch when topics are no longer those of their queue.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Views:
         with closing(self._looking()) as looking:
             for place in partitions_of([*([shared] if shared is not None else []), *queues]):
                 folded = looking.fold(*place)
-                put = [*outputs(folded, looking.unled(folded), topics)]
+                put = [*outputs(folded, looking.no_owner_reason(folded), topics)]
                 found += put
                 wanted |= missing_names(put)
                 sources.append(folded.source())

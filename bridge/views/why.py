@@ -19,7 +19,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.counting import counted
-from konverse.schemas.errors import DialogNotFound
+from konverse.schemas.errors import AccessDenied, DialogNotFound
 from konverse.schemas.identifiers import Address, Role
 
 from .membership import ConsumerGroups
@@ -58,7 +58,7 @@ def explain(kafka: Kafka, catalog: Catalog, conversation: UUID) -> Iterator[list
 
     Yields a list per partition of the database, to show progress: empty ones, and all sides with the last. Raises
     DialogNotFound when no partition of the database has the conversation; PartitionHalted or TopicMismatch if it is
-    found nowhere and a partition cannot be read.
+    found nowhere and a partition cannot be read. A partition of another database that cannot be read is logged.
     """
     search = _Search(kafka, catalog, conversation)
     places = [*partitions_of(catalog.all(Queue))]
@@ -107,7 +107,7 @@ class _Search:
         self.unreadable: list[Exception] = []
         """Errors of partitions whose logs cannot be read."""
         self.unread: dict[str, None] = {}
-        """Queues with such offsets and without a reader."""
+        """Queues with offsets that no owner has ingested, and without a reader."""
 
     def look(self, database: str, queue: Queue, partition: int) -> None:
         """Read a partition."""
@@ -138,7 +138,10 @@ class _Search:
             if queue is None or database is None or far in self._around:
                 continue
             if queue.address(far.partition) == far:
-                self.look(database, queue, far.partition)
+                try:
+                    self.look(database, queue, far.partition)
+                except (*UNREADABLE, AccessDenied) as error:
+                    log.warning("%s/%d, where the other side lives, was not read: %s", far.topic, far.partition, error)
 
     def sides(self) -> list[SideState]:
         """The sides, each with the reasons of its partition and of its peer's."""

@@ -103,7 +103,7 @@ class WorkerProcess:
         """Queues whose STATUS was OFF when they were last read."""
 
     def run(self) -> None:
-        """Work until `stop`, or until all queues are drained. Raises what iterating over a reader raises."""
+        """Work until `stop`, or until all queues are drained. Raises the errors of iterating over a reader."""
         works: SimpleQueue[tuple[Activation, Reader]] = SimpleQueue()
         for activation in self._app:
             if self._queue not in (None, activation.queue):

@@ -30,7 +30,7 @@ BACK_OFF_S_MAX: Final = 30.0
 HEALTHY_AFTER_S: Final = 60.0
 """A process that lived longer than this was healthy: its death counts as the first in a row.
 
-A death inside a handler is the first in a row at any age, as the next owners find and suspend the message that
+A death inside a handler is the first in a row at any age, because the next owners find and suspend the message that
 caused it.
 """
 

@@ -1,9 +1,9 @@
 """The parts of the machine that a stack uses: processes, ports, folders, locks and tools.
 
-The packages above it use these modules one by one; none of them knows Kafka or Redis. Two rules are kept here for all
-of them. A process is named by its pid and its start time, so that a pid which the system reuses is never taken for
-a server. And no server outlives its owner by accident: the guard, a small process between the two, ends the servers
-when the owner ends, even by kill -9.
+The packages above this one use its modules one by one; no module here knows Kafka or Redis. Two rules hold. A process
+is identified by its pid and its start time, so that a pid which the system reuses is never taken for a server. And no
+server outlives its owner by accident: the guard, a small process between the two, ends the servers when the owner ends,
+even by kill -9.
 
 A fault of the machine (a full disk, a missing permission, a missing program) becomes a `StackError` with a text of its
 own that names the path and the remedy.

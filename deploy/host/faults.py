@@ -56,7 +56,7 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def tells_of_a_full_disk(text: str) -> bool:
+def reports_full_disk(text: str) -> bool:
     """Return whether the output of a program complains about a full disk."""
     lowered = text.lower()
     return any(sign in lowered for sign in NO_ROOM_TEXTS)

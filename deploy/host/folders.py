@@ -4,7 +4,7 @@
     <cache>/konverse/archives/             class archives (AppCDS), one for each Java and Kafka
     <state>/konverse/stack/<name>/         one stack:
         stack.json                         ports and pids
-        kept.json                          of a stack that is down and left its data: its ports
+        kept.json                          ports of a stack that is down but has kept its data
         lock                               held while a command changes the stack
         .konverse-stack                    marks the folder as a stack's
         config/<server>.properties  data/<server>/  logs/<server>.log  tmp/
@@ -51,11 +51,11 @@ def make_folder(path: Path) -> Path:
         while True:
             try:
                 path.mkdir(parents=True, exist_ok=True)
-            except FileExistsError:
+            except FileExistsError:  # a file is there; or another command has just removed the folder: try again
                 if os.path.lexists(path) and not path.is_dir():
                     raise
             else:
-                return path  # otherwise another command has just removed it: try again
+                return path
 
 
 def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
@@ -76,7 +76,7 @@ class StackHome:
 
     @property
     def kept(self) -> Path:
-        """The file with the ports of a stack that left its data here."""
+        """The file with the ports of a stack that is down but has kept its data."""
         return self.root / KEPT_STATE
 
     @property
@@ -117,7 +117,7 @@ class StackHome:
             make_folder(self.root / part)
 
     def has_data(self) -> bool:
-        """Return whether an earlier stack left its data."""
+        """Return whether an earlier stack has kept its data here."""
         return (self.root / KEPT).is_dir()
 
     def entries(self, *, keep_data: bool = False) -> list[Path]:
@@ -126,7 +126,7 @@ class StackHome:
         return [self.root / name for name in names]
 
     def remove(self, *, keep_data: bool = False) -> None:
-        """Remove what the stack made, except its lock; then the folder itself, if it is empty."""
+        """Remove the files that the stack made, except its lock; then the folder itself, if it is empty."""
         for entry in self.entries(keep_data=keep_data):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -1,8 +1,8 @@
 """A small process between an owner and its servers, so that no server outlives its owner by accident.
 
 It is run as a program (`python -I -S guard.py <owner pid> <once|lasting> <path to remove> ...`), uses only the standard
-library, and has one thread. The owner writes one JSON object per line to the guard's standard input, and reads one per
-line back:
+library, and has one thread. The owner writes one JSON object per line to the guard's standard input, and reads one
+object back for each:
 
     {"do": "start", "argv": [...], "env": {...}, "log": path}    ->  {"pid": n} or {"error": text, "errno": n}
     {"do": "release"}    the servers go on without guard and owner   ->  {}   and the guard ends
@@ -13,7 +13,7 @@ If the owner ends before "release", in any way, even by kill -9, the guard does 
 Why a process: PR_SET_PDEATHSIG fires when the *thread* that started the child ends, so it is wrong in a program with
 several threads; and a pipe that should close with the owner stays open while a forked child of the owner holds it. A
 pidfd of the owner has neither fault (where there is none, the owner is polled). The guard itself has one thread, so
-with `once` PR_SET_PDEATHSIG is right between guard and servers: they end even if the guard is killed with kill -9.
+with `once` PR_SET_PDEATHSIG is reliable between guard and servers: they end even if the guard is killed with kill -9.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Guard:
 
 
 def _end_with(guard_pid: int) -> Callable[[], None] | None:
-    """Return the function that asks the kernel, in a new server, for SIGKILL when the guard ends."""
+    """Return a function to call in a new server: it makes the kernel kill the server when the guard ends."""
     if _LIBC is None:
         return None
     libc = _LIBC

@@ -50,7 +50,7 @@ class ProcessId:
 
     def _send_by_descriptor(self, descriptor: int, number: signal.Signals) -> bool:
         try:
-            if not self.alive():  # asked after opening: a descriptor always means the same process, a pid may not
+            if not self.alive():  # after opening: a descriptor always means the same process, a pid may not
                 return False
             signal.pidfd_send_signal(descriptor, number)
         finally:
@@ -109,8 +109,9 @@ def _started(pid: int) -> str | None:
         state, _, start = _ps(pid, "stat=,lstart=").strip().partition(" ")
         return start.strip() if state and state[0] not in _ENDED_STATES else None
     try:
-        # The second field is the program's name in brackets and may itself contain spaces and brackets.
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # The second field is the program's name in brackets. It may itself contain spaces and brackets, and ends after
+        # 15 bytes, perhaps in the middle of a character.
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return None

@@ -83,7 +83,7 @@ class Spawner:
         for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None:
                 pipe.close()
-        self._guard.returncode = 0  # its new owner is another process: not to be waited for
+        self._guard.returncode = 0  # another process owns it now, so Popen must not wait for it
 
     def stop(self) -> None:
         """Kill all servers, remove the paths, and end the guard. Does nothing the second time."""

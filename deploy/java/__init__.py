@@ -9,7 +9,7 @@ Laws:
     - All checkouts of a user share the cache. A set of jars is in it whole or not at all: it is downloaded beside its
       place, checked, and renamed, under a lock.
     - A download that was interrupted leaves nothing behind that a later command would take for a set of jars.
-    - Without access to a registry the error names the missing artifact and shows what Maven wrote.
+    - Without access to a registry the error names the missing artifact and shows Maven's messages.
     - No program of the machine is changed: Java and jars are found or downloaded, and nothing is installed.
 
 Modules:

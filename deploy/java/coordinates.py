@@ -10,7 +10,10 @@ KAFKA_VERSION: Final = "4.3.1"
 
 _LOG4J_VERSION: Final = "2.25.4"
 _SPARK_CONNECTOR_VERSION: Final = "4.2.0"
-"""The newest on Maven Central. Spark moves classes that it uses: 4.0 can neither stream nor log under Spark 4.3."""
+"""The newest on Maven Central.
+
+Spark moves classes that the connector uses: version 4.0 can neither stream nor log under Spark 4.3.
+"""
 
 _MIB: Final = 1024 * 1024
 

@@ -16,7 +16,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from konverse.deploy.host.faults import disk_full, filesystem_faults, require_room, tells_of_a_full_disk
+from konverse.deploy.host.faults import disk_full, filesystem_faults, reports_full_disk, require_room
 from konverse.deploy.host.folders import cache_folder, make_folder
 from konverse.deploy.host.locks import locked
 from konverse.deploy.host.progress import Advance, Reporter, Silence
@@ -29,8 +29,8 @@ from .coordinates import KAFKA, SPARK_CONNECTOR, JarSet
 from .java import Java
 
 _LOCK_DEADLINE_S: Final = 900.0
-_SAID_LINES_MAX: Final = 8
-_TELLING: Final = ("ERROR", "not found", "Exception")
+_ERROR_LINES_MAX: Final = 8
+_ERROR_MARKS: Final = ("ERROR", "not found", "Exception")
 
 
 def kafka_jars(java: Java, cache: Path | None = None, reporter: Reporter | None = None) -> Path:
@@ -91,7 +91,7 @@ def _download(jars: JarSet, folder: Path, java: Java, advance: Advance) -> Path:
     fresh = folder / "jars"
     if result.exit_code == 0 and _complete(jars, fresh) and not _broken(fresh):
         return fresh
-    if tells_of_a_full_disk(result.text):
+    if reports_full_disk(result.text):
         raise disk_full(folder.parent)
     culprit = maven.missing(result)
     names = str(culprit) if culprit else " and ".join(map(str, jars.coordinates))
@@ -110,5 +110,5 @@ def _broken(folder: Path) -> list[str]:
 
 
 def _said(result: ToolResult) -> str:
-    telling = [line for line in result.lines if any(sign in line for sign in _TELLING)] or list(result.lines)
-    return "\n".join(f"  {line.strip()}" for line in telling[:_SAID_LINES_MAX]) or "  (nothing)"
+    telling = [line for line in result.lines if any(sign in line for sign in _ERROR_MARKS)] or list(result.lines)
+    return "\n".join(f"  {line.strip()}" for line in telling[:_ERROR_LINES_MAX]) or "  (nothing)"

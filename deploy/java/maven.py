@@ -41,7 +41,7 @@ def find_maven(environ: Mapping[str, str]) -> Path | None:
 
 
 def download(jars: JarSet, folder: Path, java: Java, mvn: Path, advance: Advance) -> ToolResult:
-    """Download the jars into `folder`/jars; the result tells what went wrong, if anything."""
+    """Download the jars into `folder`/jars. Returns Maven's output and exit code; the caller checks them."""
     pom = folder / "pom.xml"
     with filesystem_faults(pom):
         pom.write_text(_pom(jars))

@@ -1,4 +1,4 @@
-"""A class archive (AppCDS) that halves the start of the broker.
+"""A class archive (AppCDS) that halves the start time of the broker.
 
 While the first broker starts, Java writes the list of the classes that it loads; a second Java makes the archive from
 that list, once, in about 6 s. Later starts use it. It is only an acceleration: if it cannot be made, or if Java finds

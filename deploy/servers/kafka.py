@@ -55,7 +55,7 @@ logger.started.level=info
 def common_settings(brokers: int) -> dict[str, str]:
     """Return the broker settings that do not depend on ports, for a cluster of `brokers` nodes.
 
-    They make a node small, and make it notice deaths and joins within a second instead of ten.
+    They make a node small. It notices dead brokers within a second, and dead readers within three.
     """
     replicas, in_sync = str(brokers), str(max(1, brokers - 1))
     return {
@@ -64,7 +64,7 @@ def common_settings(brokers: int) -> dict[str, str]:
         "num.recovery.threads.per.data.dir": "1",
         "background.threads": "2",
         "log.cleaner.dedupe.buffer.size": "2097152",  # the default takes 128 MB of heap
-        "auto.create.topics.enable": "false",  # a misspelt topic is an error
+        "auto.create.topics.enable": "false",  # a misspelled topic name is an error
         "log.retention.ms": "-1",  # tests write records with old timestamps
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
@@ -223,4 +223,11 @@ def _node_settings(node: ServerState, nodes: Sequence[ServerState], home: StackH
 
 
 def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\")
+    """A value as Java reads it from a file of properties: in ASCII, other characters as escapes of UTF-16."""
+    backslashes = value.replace("\\", "\\\\")
+    return "".join(each if each.isascii() else _code_units(each) for each in backslashes)
+
+
+def _code_units(character: str) -> str:
+    data = character.encode("utf-16-be")
+    return "".join(f"\\u{data[at : at + 2].hex()}" for at in range(0, len(data), 2))

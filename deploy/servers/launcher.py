@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from konverse.deploy.host.faults import disk_full, free_bytes, last_lines, tells_of_a_full_disk
+from konverse.deploy.host.faults import disk_full, free_bytes, last_lines, reports_full_disk
 from konverse.deploy.host.folders import StackHome, cache_folder
 from konverse.deploy.host.progress import Reporter
 from konverse.deploy.host.spawn import Spawner
@@ -134,7 +134,7 @@ def _cause_of_death(starting: StartingServer, home: StackHome) -> KonverseError:
     name, port = starting.server.name, starting.server.port
     lines = last_lines(starting.log, since_byte=starting.since_byte)
     # On a full file system a JVM may die of a memory fault without a message.
-    if tells_of_a_full_disk(lines) or free_bytes(home.root) < _FULL_BELOW_BYTES:
+    if reports_full_disk(lines) or free_bytes(home.root) < _FULL_BELOW_BYTES:
         return disk_full(home.data(name))
     if any(sign in lines for sign in _PORT_TAKEN_TEXTS):
         return PortTaken(f"{name} found its port {port} (or its controller's) in use. Its last log lines:\n{lines}")

@@ -5,7 +5,7 @@ the same directory find the same stack, and a lock decides which of them may cha
 `stack.json` there, written after each process that was started, so that no process is ever forgotten.
 
 There are two kinds. An ephemeral stack lives in a temporary folder and ends with the process that started it, or with
-another one that it was given as its owner. A lasting stack keeps running when the command has returned.
+another process that was named as its owner. A lasting stack keeps running when the command has returned.
 
 Laws:
 

@@ -28,6 +28,7 @@ from konverse.deploy.servers.launcher import Launcher, Programs
 from konverse.deploy.servers.state import StackState, load
 from konverse.schemas.errors import InvalidSettings, StackError
 
+from .plan import refuse_others
 from .settings import StackSettings
 from .starting import NewStack, processes_of, start_again
 from .status import ServerStatus, status_of
@@ -53,6 +54,7 @@ class LocalStack:
         self._programs = programs
         self._spawner = spawner
         self._lock = threading.RLock()
+        self._has_stopped = False
 
     @classmethod
     def start(
@@ -81,10 +83,11 @@ class LocalStack:
 
     @classmethod
     def up(cls, settings: StackSettings, *, reporter: Reporter | None = None) -> tuple[LocalStack, bool]:
-        """Start a lasting stack, or the dead servers of an existing one; True: all of its servers ran already.
+        """Start a lasting stack, or the dead servers of an existing one; True: all servers were running already.
 
         Raises a `StackError`; then everything that this call started has ended, and the data of earlier calls are
-        untouched.
+        untouched. Raises `InvalidSettings`, and changes nothing, if an existing stack lacks something that the settings
+        ask for.
         """
         home = settings.home()
         programs = Programs(reporter or Silence())
@@ -93,7 +96,7 @@ class LocalStack:
             if state is None:
                 state, _ = NewStack(settings, home, programs, lock=lock).start()
                 return cls(home, state, programs), False
-            settings.refuse_other_ports(state.bootstrap_port, state.port("redis"))
+            refuse_others(settings, state)
             dead = [server.name for server in state.servers if not server.alive()]
             if dead:
                 state = start_again(home, programs, state, dead, lock)
@@ -108,7 +111,10 @@ class LocalStack:
 
     @classmethod
     def down(cls, settings: StackSettings, *, keep_data: bool = False) -> str | None:
-        """End the lasting stack of this name or directory and remove its files; return its name if there was one."""
+        """End the lasting stack of this name or directory; return its name if its servers had not been ended before.
+
+        Removes its files, except the data if `keep_data`.
+        """
         home = settings.home()
         if not home.root.exists():
             return None
@@ -185,6 +191,8 @@ class LocalStack:
     def stop(self, *, keep_data: bool = False) -> None:
         """End all servers and remove the files, except the data if `keep_data`. Does nothing the second time."""
         with self._lock:
+            if self._has_stopped:  # what is in the folder now are kept data, or another stack
+                return
             if self._spawner is None:
                 end_all(processes_of(self._state), _CLEAN_END_DEADLINE_S if keep_data else _HASTY_END_DEADLINE_S)
             elif keep_data:
@@ -195,6 +203,7 @@ class LocalStack:
             self._home.remove(keep_data=keep_data)
             if keep_data:
                 self._state.stopped().save(self._home.kept)
+            self._has_stopped = True
 
     def __enter__(self) -> Self:
         return self

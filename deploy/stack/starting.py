@@ -24,7 +24,7 @@ _PORT_ATTEMPTS_MAX: Final = 3
 
 @dataclass(frozen=True)
 class NewStack:
-    """A stack whose servers have never run, or only left data. Hold the lock of its folder while it starts."""
+    """A stack that has never run, or of which only the data are left. Hold the lock of its folder while it starts."""
 
     settings: StackSettings
     home: StackHome
@@ -36,7 +36,7 @@ class NewStack:
     """Of a lasting stack: the locked descriptor; None: the stack is ephemeral."""
 
     def start(self) -> tuple[StackState, Spawner | None]:
-        """Start all servers; return the state, and for an ephemeral stack of this process the spawner that holds it.
+        """Start all servers; return the state and, for an ephemeral stack of this process, the spawner of its servers.
 
         If another program takes a freely chosen port first, new ports are chosen.
         """

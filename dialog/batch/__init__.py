@@ -1,4 +1,4 @@
-"""Batches: writes of Spark in which all rows of a batch are received, or none. Pure state machines without I/O.
+"""Spark writes in batches: all rows of a batch are received, or none. Pure state machines without I/O.
 
 Spark executes a task again after a failure, and sometimes twice at once, and each execution may write different rows.
 So rows are written first, and a later decision says which of them are accepted (protocol.md section 9b). Each execution

@@ -7,7 +7,7 @@ winner names, and drop the rows of this driver's tasks.
 
     IDLE  --Start-->  COLLECTING  --a report of each task-->  WAITING  --decided in the journal-->  IDLE
 
-A crashed driver leaves nothing behind that matters. The next one is given the same batch, or the one after it.
+A crashed driver leaves nothing behind that matters. The next driver gets the same batch, or the one after it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class QuerySeen(NamedTuple):
     heard: int
     """Number of this driver's records that the partition has read."""
     outputs: dict[Address, tuple[int, int]]
-    """Partition of the query -> outputs for it that have arrived, and outputs that were made."""
+    """Partition of the query -> number of outputs for it that have arrived, and number of outputs made."""
 
 
 class Put(NamedTuple):

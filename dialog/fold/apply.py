@@ -171,7 +171,7 @@ def _ends_stream(endpoint: Endpoint, message_type: str) -> bool:
 
 
 def _begin_of(state: Partition, endpoint: Endpoint) -> Begin:
-    """The BEGIN block of a session's conversation, from what its home keeps; the lifetime is what is left of it."""
+    """The BEGIN block of a session's conversation, rebuilt from its endpoint at home, with the remaining lifetime."""
     terms = endpoint.terms
     expires_ms = NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms
     return Begin(

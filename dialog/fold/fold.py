@@ -156,7 +156,7 @@ class Fold:
         self.state.ingest_to = max(self.state.ingest_to, offset)
 
     def ingest_some(self, records_max: int, bytes_max: int) -> int:
-        """Ingest whole reads: about `records_max` records, or until `bytes_max` bytes wait. Returns their number."""
+        """Ingest whole reads: about `records_max` records, or until `bytes_max` bytes wait. Returns the count."""
         count = 0
         while self.data and count < records_max and self.state.unread_bytes < bytes_max:
             columns = self.data.popleft()

@@ -171,7 +171,7 @@ class JournalFeed:
         known = self._parts
         if part.part == 0:
             known.clear()
-        elif len(known) != part.part or record.offset != self._next or known[0][:2] != part[:2]:
+        elif len(known) != part.part or record.offset != self._next or _commit_of(known[0]) != _commit_of(part):
             known.clear()
             return None
         known.append(part)
@@ -184,3 +184,8 @@ class JournalFeed:
         if not isinstance(commit, Commit) or (commit.owner, commit.number) != part[:2]:
             raise MalformedRecord("the parts do not form the COMMIT that they name")
         return record._replace(data=data), commit
+
+
+def _commit_of(part: Part) -> tuple[bytes, int, int]:
+    """Owner and number of the COMMIT that a part belongs to, and the number of its parts."""
+    return part.owner, part.number, part.parts

@@ -163,11 +163,17 @@ def _stage(endpoint: Endpoint, order: Order, operations: CommitOperations) -> No
 
 def _sends_something(order: Order) -> bool:
     """Whether the order sends something to the far side."""
-    return isinstance(order, EndOperation | Fail)
+    return isinstance(order, EndOperation | Fail | Cleanup)  # CLEANUP answers a peer that has ended
 
 
 def _size_bytes(order: Order) -> int:
-    return END_BYTES + (len(order.description.encode()) if isinstance(order, EndOperation | Fail) else 0)
+    match order:
+        case EndOperation() | Fail():
+            return END_BYTES + len(order.description.encode())
+        case Suspend():
+            return END_BYTES + len(order.reason.encode())
+        case _:
+            return END_BYTES
 
 
 def reason_of(text: str) -> str:

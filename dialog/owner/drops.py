@@ -39,7 +39,7 @@ class DroppedConversations:
         return state.waiting < OUTBOX_RECORDS_MAX
 
     def find(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
-        """Find the conversations whose service or contract does not exist. Returns whether any such name is gone."""
+        """Find the conversations whose service or contract does not exist. Returns whether any name is gone."""
         state = self._state
         gone = {service for service in {terms.service for terms in state.terms.values()} if not exists(service)}
         broken = {

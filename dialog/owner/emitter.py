@@ -1,19 +1,20 @@
 """Copies the outputs of COMMITs to their destinations, in counter order, one window at a time.
 
-Anyone may repeat the copying at any time: the destination takes each counter once (protocol.md section 4, `emit`). The
-emitter adds the order and a bound. It hands over outputs only when their COMMIT counts, at most a window of them, and
-the next window when the previous one is in the log.
+Any process may repeat the copying at any time: the destination takes each counter once (protocol.md section 4, `emit`).
+The emitter adds the order and a bound. It hands over outputs only when their COMMIT counts, at most a window of them,
+and the next window when the previous one is in the log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from konverse.dialog.state.outbox import Run, Stream
 from konverse.dialog.window import Window, allow
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
+from konverse.schemas.limits import COMMIT_ACK_ENTRIES_MAX, EMITTER_WINDOW_RECORDS_MAX
 from konverse.schemas.wire.varint import varints
 
 REFUSAL_PAUSE_MS: Final = 1_000
@@ -109,12 +110,20 @@ class Emitter:
         return self.pending()
 
     def acknowledged(self) -> list[tuple[Address, int]]:
-        """Destination and acknowledged counter, where the journal is behind: for the next COMMIT's `output_acks`."""
-        return [
+        """Destination and acknowledged counter, where the journal is behind: for the next COMMIT's `output_acks`.
+
+        Of more than COMMIT_ACK_ENTRIES_MAX destinations the others come with the COMMITs after it.
+        """
+        behind = (
             (address, window.acked)
             for address, window in self.windows.items()
             if window.acked > self.streams[address].acked
-        ]
+        )
+        found = [*islice(behind, COMMIT_ACK_ENTRIES_MAX)]
+        if len(found) == COMMIT_ACK_ENTRIES_MAX:
+            for address, _ in found:  # after all others the next time
+                self.windows[address] = self.windows.pop(address)
+        return found
 
     def opens(self, gated: Iterable[Stream]) -> bool:
         """Whether acknowledgements that the journal lacks would open a gate, and so release outputs that wait there."""

@@ -71,7 +71,7 @@ class DataGone(NamedTuple):
 
 
 class SnapshotsHeld(NamedTuple):
-    """Event: start and end of the snapshot topic, asked for when the last snapshot began at `newest`."""
+    """Event: start and end of the snapshot topic. `newest`: `SnapshotMaker.newest` at the time of the request."""
 
     newest: int
     start: int
@@ -104,7 +104,7 @@ class OutOfRange(NamedTuple):
     """Event: the log does not hold the requested range."""
 
     beginning: bool
-    """True: the log begins after it. False: the log ends before it."""
+    """True: the log begins after the start of the range. False: the log ends before the end of the range."""
 
 
 class ViewLost(NamedTuple):

@@ -121,9 +121,10 @@ def can_take(owner: Owner) -> bool:
 def take(
     owner: Owner, commit: Callable[[Owner], None], wanted: Endpoint | None = None, *, whole: bool = True
 ) -> Transaction | None:
-    """The next group of an owner; with `wanted` its group, or that conversation alone. None when there is none now.
+    """The next group of an owner, or the group of `wanted`; None when there is none now.
 
-    While the next COMMIT is full nothing is handed out: it is appended first, or the one in flight is awaited (M284).
+    Without `whole` the transaction has only the messages of `wanted`. While the next COMMIT is full nothing is handed
+    out: it is appended first, or the one in flight is awaited (M284).
     """
     staging = owner.staging
     if staging.full:

@@ -102,7 +102,7 @@ class GroupLocks:
 
         `found` tells where the group was found, if the caller has searched. `careful`: after a crash nothing moves
         to a group whose messages have not been tried. Raises InvalidGroup, MoveRefused, GroupLocked; for a group
-        elsewhere also what `Relocation.check_bounds` raises.
+        elsewhere also the errors of `Relocation.check_bounds`.
         """
         name = f"conversation group {UUID(bytes=group)}"
         service = dialog.terms.service

@@ -130,7 +130,7 @@ class Owner:
         self.phase = next_state(PHASE_TRANSITIONS, self.phase, event)
 
     def _halt(self, error: Exception) -> Halted | Stopped:
-        """A step failed part-way, so the state may differ from the fold of the journal. It is not used further."""
+        """Stop or halt: a step failed part-way, so the state may differ from the fold of the journal."""
         if isinstance(error, Overtaken | Unavailable):  # Unavailable: the judge of messages could not ask the catalog
             return self._stop(f"{error}; the partition must be recovered again")
         self._enter(PhaseEvent.HALT)
@@ -250,7 +250,8 @@ class Owner:
     def has_room(self) -> bool:
         """Whether more data may be ingested: look-ahead and outbox are bounded (invariant I15)."""
         unread, unread_bytes = self.trial.unread
-        full = unread >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
+        named = len(self.fold.state.rejected) + len(self.fold.state.recent.contested)  # by the next COMMIT
+        full = unread + named >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
         return not full and not self.congested
 
     def ingest(self, now_ms: int) -> int:

@@ -7,8 +7,8 @@ TRYs name the oldest groups, as many as there are handlers; later ones name 64.
 
 When the owner dies under an open TRY, the groups of that TRY become suspects. The next owner tries each of them alone,
 before all others, once it has led for a moment. Partitions of one process take turns (`dialog.owner.settings`). When
-everything that the dead owner may have handed out has been tried, an empty TRY ends the care, and from then on it costs
-nothing.
+everything that the dead owner may have handed out has been tried, an empty TRY ends the careful phase. From then on the
+protection costs nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ So a group is not suspended when its handler fails because another system is bri
 PAUSE_FACTOR: Final = 4
 
 SUSPECTS_AFTER_MS: Final = 500
-"""For this time a new owner hands out only other groups. Afterwards a suspect may kill the process, and all groups of
-the process wait again."""
+"""For this time a new owner hands out only groups that are not suspects. Afterwards a suspect may kill the process, and
+all groups of the process wait again."""
 
 KILLED: Final = "the process of its handler died"
 """Reason of the suspension of a group that killed its owners."""
@@ -83,7 +83,7 @@ class PoisonWatch:
         self._endings = 0
         """`Partition.endings` when the messages of suspended groups were counted."""
         self._chosen: list[Endpoint] | None = None
-        """Groups of the TRY in flight; empty: the TRY that ends the care; None: no TRY is in flight."""
+        """Groups of the TRY in flight; empty: the TRY that ends the careful phase; None: no TRY is in flight."""
         self._window: list[Endpoint] = []
         """Endpoints of the open TRY, until all of its groups came back."""
         self._first = TRY_FIRST_GROUPS_MAX
@@ -126,7 +126,7 @@ class PoisonWatch:
         return state.unread - messages, state.unread_bytes - size_bytes
 
     def lead(self, data_end: int, now_ms: int) -> None:
-        """The owner leads. `data_end` is where the data log ended when its recovery began."""
+        """Start to lead. `data_end` is where the data log ended when the owner's recovery began."""
         state = self._state
         self._now_ms, self._suspects_at_ms = now_ms, now_ms + SUSPECTS_AFTER_MS
         waiting = [endpoint for endpoint in state.live() if endpoint.waits]
@@ -260,7 +260,7 @@ class PoisonWatch:
         return self.careful and self._may_choose() and self._turns.may(self, self._now_ms)
 
     def _may_choose(self) -> bool:
-        """Whether a new TRY is possible: the groups of the last one are back, and others wait or the care can end."""
+        """Whether a new TRY is possible: the groups of the last one are back, and others wait or none must be tried."""
         staging, state = self._staging, self._state
         if self._chosen is not None or staging.ready or staging.out:
             return False

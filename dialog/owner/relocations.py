@@ -151,7 +151,7 @@ class Relocation:
 
 
 def found_in(state: Partition, group: bytes) -> GroupPlace | None:
-    """Where to move to join a group, judged by a partition's state; None when the group has no members there.
+    """The place to which a conversation must move to join a group; None when the group has no members in `state`.
 
     A group that is about to leave counts as being at its destination: a conversation that moved here would be left
     behind.

@@ -60,7 +60,7 @@ class Staging:
 
     @property
     def ready(self) -> Ready:
-        """Where the next group comes from: all ready groups, or those of the open TRY."""
+        """The groups from which the next one is taken: all ready groups, or those of the open TRY."""
         return self.state.ready if self.tried is None else self.tried
 
     @property
@@ -99,7 +99,7 @@ class Staging:
         return None
 
     def take_from(self, endpoint: Endpoint, *, whole: bool) -> Transaction | None:
-        """Lock the group of `endpoint`, and return its ready messages; without `whole` this conversation's alone (75).
+        """Lock the group of `endpoint`. Returns its ready messages, without `whole` only those of `endpoint` (75).
 
         None when no message is ready, another transaction has the group, or it may not be handed out now.
         """
@@ -231,7 +231,7 @@ class Staging:
         return any(self._discarded(one) or self.locks.is_in_the_way(one) for one in family(transaction))
 
     def _discarded(self, transaction: Transaction) -> bool:
-        """Whether an endpoint that it works on has ended or is forgotten, for example by a session's END (M30)."""
+        """Whether an endpoint of the staged work has ended or is forgotten, for example by a session's END (M30)."""
         table = self.state.table
         touched = {
             *transaction.received,

@@ -32,7 +32,7 @@ class Upkeep:
         self._made_ms = 0
         """When the last journal record was made, by this process's clock."""
         self._as_of_ms = 0
-        """When the journal record whose time judges the data was made, by this process's clock."""
+        """When the journal record by whose time data is judged was made, by this process's clock."""
         self._verified_ms: int | None = None
         """The partition's time when the end of the data log was asked for; None: no request is open."""
         self._data_end: int | None = None
@@ -81,7 +81,7 @@ class Upkeep:
         return [ReadDataEnd()]
 
     def data_end(self, event: DataEnd) -> list[Effect]:
-        """Take the end of the data log; None when it is unknown, so that it is asked for again."""
+        """Take the end of the data log. If it is unknown, `go_on` asks again."""
         self._data_end = event.offset
         if event.offset is None:
             self._verified_ms = None

@@ -38,7 +38,7 @@ class ViewRow(NamedTuple):
     unread: int
     error_waits: bool
     writer_counter: int
-    """Highest counter of the peer's last writer that was accepted; -1 for none."""
+    """Highest accepted counter of the peer's last writer; -1 for none."""
     timer_due_ms: int
     """By the partition's time; -1: no timer, or one that was just set and has no time yet."""
     attempts: int

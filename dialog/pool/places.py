@@ -13,7 +13,7 @@ from konverse.schemas.limits import POOL_ASTRAY_MS, POOL_KEY_ENTRIES_MAX
 Kept = TypeVar("Kept")
 
 Way = tuple[Target, ...]
-"""Path of redirections: the targets to which routers redirected in turn; messages go to the last. Empty: none."""
+"""Targets to which routers redirected, one after another; messages go to the last one. Empty: no redirection."""
 
 
 class Stage(Enum):
@@ -86,7 +86,7 @@ class PoolPlace:
 
     @property
     def waits(self) -> bool:
-        """Whether new messages wait because others go first, or may have to."""
+        """Whether new messages wait, because earlier ones may have come back and must go first."""
         return self.resends_pending or bool(self.awaits)
 
     @property
@@ -196,7 +196,7 @@ class Stray(NamedTuple):
 
 
 class EndSide(NamedTuple):
-    """Effect: end this side of it; its undelivered messages were sent on elsewhere."""
+    """Effect: end this side of it: its undelivered messages have come back, or the time to wait for them is over."""
 
     pooled: Pooled
 
@@ -228,7 +228,7 @@ class HomeSide(NamedTuple):
 
 
 class PoolStatistics(NamedTuple):
-    """Counts of what a pool has done."""
+    """Counts of a pool's work."""
 
     begun: int = 0
     """Conversations begun."""

@@ -66,12 +66,20 @@ def end_once(session: Session, dialog: SessionDialog) -> list[Produce]:
 def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Produce]:
     """EndOfStream and FIN in one step, so that no send of another thread comes between the two.
 
-    Raises what `Session.send` raises, and QueueFull while messages redirected to the dialog have not arrived.
+    Raises the errors of `Session.send`, and QueueFull while messages redirected to the dialog have not arrived.
     """
     session.check(dialog, b"")
     if dialog in session.redirecting:
         raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
     return session.send(dialog, end_of_stream, b"") + session.finish(dialog)
+
+
+def close_stream(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Produce]:
+    """Close an open conversation of a pool: `recycle` it, or end it if it is unused.
+
+    One step: senders of other threads may use the conversation until it is closed. Raises the errors of `recycle`.
+    """
+    return recycle(session, dialog, end_of_stream) if is_used(dialog) else end_once(session, dialog)
 
 
 def is_used(dialog: SessionDialog) -> bool:
@@ -160,7 +168,7 @@ def left_behind(home: Partition, groups: Collection[bytes]) -> LeftConversation:
 
 
 def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
-    """Whether the target has EndOfStream of a sender that died before its FIN, or has no endpoint any more."""
+    """Whether EndOfStream of a sender that died before its FIN waits at the target, or the target has no endpoint."""
     endpoint = target.endpoint(Role.TARGET, conversation)
     return endpoint is None or any(entry[1] == end_of_stream for entry in endpoint.queue)
 
@@ -199,7 +207,7 @@ def answer(
     """Handle the system messages of pooled conversations, as Service Broker's activated procedure does (behaviour 226).
 
     DialogTimer: send EndOfStream. EndDialog and Error: END, unless the sender `keeps` the conversation, to end it after
-    undelivered messages have come back (229). A sender in another process may want the same. So it gets
+    undelivered messages have come back (229). A sender in another process may want to do that. So it gets
     POOL_PATIENCE_MS to end the conversation, unless the target has answered its FIN: then nothing is in flight. Returns
     the messages that do not concern pools, and the farewells.
     """
@@ -242,7 +250,7 @@ def _may_return(askers: Iterable[bytes]) -> bool:
 
 
 def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
-    """Leave the conversation to its sender until its timer fires. False when its lifetime is over before that."""
+    """Set a timer, and leave the conversation to its sender until then. False if its lifetime is over before that."""
     try:
         transaction.remind(dialog, POOL_PATIENCE_MS)
     except TimerBeyondLifetime:
@@ -256,9 +264,9 @@ def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell],
     Home sends EndOfStream and FIN, and sets the timer again until the target has ended. This side ends at once when
     nothing ever reached the target: the sender died after its BEGIN, and the answer to FIN names no writer.
 
-    Unless the sender `keeps` the conversation, this side also ends when EndOfStream is no longer in the contract, since
-    EndDialog too tells the target that nothing more comes; and when the target has ended it and the sender has not,
-    within POOL_PATIENCE_MS.
+    Unless the sender `keeps` the conversation, this side also ends in two cases. EndOfStream is unknown or no longer in
+    the contract: EndDialog, too, tells the target that nothing more comes. Or the target has ended the conversation and
+    the sender has not ended it within POOL_PATIENCE_MS.
     """
     finished = dialog.finished
     if finished is not None and finished.answer == ():

@@ -38,9 +38,10 @@ class SideFacts(NamedTuple):
     """EndDialog or an Error waits to be received."""
     suspended: bool = False
     timer_ms: int = NO_TIME
-    """When its timer fires, in milliseconds since 1970; NO_TIME without a timer."""
+    """When its timer fires, in milliseconds since 1970; NO_TIME without a timer. If the last COMMIT set the timer, the
+    span in milliseconds."""
     expires_ms: int = NO_TIME
-    """When its lifetime is over, in milliseconds since 1970; NO_TIME without a lifetime."""
+    """When its lifetime is over, as `timer_ms`; NO_TIME without a lifetime."""
 
     @property
     def waits(self) -> bool:
@@ -52,7 +53,7 @@ class Cause(Enum):
     """How a side came to be forgotten."""
 
     END_UNREAD = "end unread"
-    """The peer has ended, and no reader receives that."""
+    """The peer has ended, and no reader receives its EndDialog or Error."""
     NOT_ENDED = "not ended"
     """This side has received the peer's end, and was not ended."""
     FIRE_AND_FORGET = "fire and forget"
@@ -112,8 +113,8 @@ def cause_of(side: SideFacts, peer: SideFacts | None) -> Cause | None:
     """
     if side.suspended:
         return None
-    if side.state is State.DISCONNECTED_OUTBOUND:
-        return Cause.PEER_GONE if peer is None else None
+    if side.state is State.DISCONNECTED_OUTBOUND:  # it goes by itself when its lifetime is over
+        return Cause.PEER_GONE if peer is None and side.expires_ms == NO_TIME else None
     if side.end_waits:
         return Cause.END_UNREAD
     if side.unread or side.timer_ms != NO_TIME:

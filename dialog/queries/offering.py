@@ -1,4 +1,4 @@
-"""Bounced messages that an application is offered, and its decisions about them.
+"""Offers bounced messages to an application, and keeps its decisions about them.
 
 A message is offered until the application has decided about it. It is offered again when the decision had no effect:
 home has ingested its record, or never will, and the message is still there.

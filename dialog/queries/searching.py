@@ -112,7 +112,7 @@ class Search:
 
 
 def find_here(ours: Mapping[int, Partition], group: bytes) -> GroupPlace | None:
-    """The group, if it is in a partition of this process."""
+    """The place of the group, if a partition of this process has it; else None."""
     return next(filter(None, (found_in(state, group) for state in ours.values())), None)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
+from konverse.dialog.rules.attempts import attempts_of
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
@@ -18,6 +19,8 @@ _STATES: Final = {
     State.DISCONNECTED_OUTBOUND: "This side has ended, and waits for the other side to end.",
     State.ERROR: "It has failed: after its Error this side can only end.",
 }
+_ROLE_AT: Final = 2
+"""Index of the role in a header (`konverse.schemas.wire.envelope.head`)."""
 
 
 def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
@@ -47,14 +50,15 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
         elif endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             yield "Nothing waits to be received."
         return
-    what = " and ".join(waits)
+    what, attempts = " and ".join(waits), attempts_of(endpoint)
+    failed = _count(attempts, "failed attempt")
     if endpoint.suspended:
+        after = f" after {failed}" if attempts else ""  # an operator may suspend a group whose handler never failed
         yield (
             f"To be received: {what}. An operator has to resume, skip or end the conversation first: its group is "
-            f"suspended after {endpoint.attempts} failed attempts."
+            f"suspended{after}."
         )
-    elif endpoint.attempts:
-        failed = _count(endpoint.attempts, "failed attempt")
+    elif attempts:
         yield f"To be received: {what}. Service {endpoint.service!r} tries again, after {failed}."
     else:
         yield f"To be received: {what}. No handler of service {endpoint.service!r} has committed their receipt yet."
@@ -66,7 +70,11 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
 def _outputs(state: Partition, endpoint: Endpoint) -> Iterator[str]:
     """Sentences about records that this side has sent and that may not have arrived."""
     for stream in state.streams.values():
-        own = sum(len(run.bodies) for run in stream.runs if run.prefix.endswith(endpoint.conversation))
+        own = sum(
+            len(run.bodies)
+            for run in stream.runs
+            if run.prefix.endswith(endpoint.conversation) and run.prefix[_ROLE_AT] == endpoint.role << 1
+        )
         if own:
             where = f"{stream.address.topic}/{stream.address.partition}"
             yield f"Sent and not known to have arrived in {where}: {_count(own, 'record')}."

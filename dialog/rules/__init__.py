@@ -18,7 +18,8 @@ state, which means that a log was changed.
     relocation           an endpoint moves to another partition, and its records follow
     batches              rows that Spark writes: void until their batch is decided
     client_transactions  a client's transaction on several dialogs
-    loss, holes, accepted_loss   records that were deleted or lost before they were ingested
+    loss, holes          records that were deleted or lost before they were ingested
+    accepted_loss        commits whose data was deleted: an operator gives them up
 
 Three laws hold in all of them. Each counter of a writer is accepted once and in order (I4, I5). An endpoint that has
 ended accepts nothing more (I9). A record that was acknowledged to its sender is received, comes back, or is reported

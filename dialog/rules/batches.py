@@ -69,7 +69,7 @@ def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record
     suffix = _suffix_of(envelope.suffix)
     row = PendingRow(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
     before = pending.attempts.get(attempt, {}).get(number)
-    if before is not None and row.content in [one.content for one in before.all]:
+    if pending.has(attempt, number, row):
         state.statistics.duplicates += 1
         return
     if before is not None:
@@ -197,8 +197,8 @@ def on_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
 def on_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """VETO: records that an attempt must lose, unless it has won, and answers that it has lost.
 
-    If it has won, the DECISION left before this answer and its rows are accepted. The answer then removes rows only
-    where the partition has forgotten that decision.
+    If it has won, the DECISION left before this answer, and the attempt's rows are accepted. The answer then removes
+    rows only where the partition has forgotten that decision.
     """
     detail = envelope.suffix.detail
     if isinstance(detail, Veto) and is_over(state, detail.query):

@@ -99,7 +99,7 @@ def _asked_for(state: Partition, envelope: Envelope) -> Bounced | None:
 
 
 def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bounced) -> None:
-    """Send a redirected message. It names the requesting session as origin, to which it bounces if it has to."""
+    """Send a redirected message. It names the requesting session as origin: a bounce goes to that session."""
     state.touch(endpoint)
     begin = state.beginning.pop(endpoint.index, None)
     opener = state.writers.get(endpoint.opener)

@@ -2,7 +2,7 @@
 
 A side ends by END CONVERSATION, plain or WITH ERROR, and notifies its peer by END or ERROR, in sequence. The peer's END
 is judged by its place in this log alone. By force means END WITH CLEANUP, which drops an endpoint without notifying the
-peer, and FAIL, with which the broker fails a conversation on both sides.
+peer, and FAIL, by which an owner fails a conversation on both sides.
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ def expect_first_of_home(state: Partition, endpoint: Endpoint) -> None:
 
 
 def refuse_first_of_home(state: Partition, conversation: bytes) -> None:
-    """Refuse the FIRST of home for a target that is gone; a tombstone against the session's FIRST stays instead."""
+    """Refuse the FIRST of home for a target that is gone. A tombstone against the session's FIRST is kept instead."""
     if conversation not in state.tombstones:
         state.remember_tombstone(conversation, conversation)
 
 
 def forget_first_of_home(state: Partition, conversation: bytes) -> bool:
-    """Home has sent FIRST, or sends none any more. Returns whether `expect_first_of_home` had expected one."""
+    """Expect no FIRST of home: it has come, or never will. Returns whether `expect_first_of_home` had expected one."""
     expected = state.tombstones.get(conversation) == conversation
     if expected:
         del state.tombstones[conversation]
@@ -202,7 +202,7 @@ def _put_error(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
 
 
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
-    """END or ERROR for a side without an endpoint. For a target, END is the answer, and its FIRST will be refused."""
+    """END or ERROR for a side without an endpoint. For a target the answer is END, and a later FIRST is refused."""
     if role is not Role.TARGET:
         if envelope.sequence == NO_SEQUENCE:  # it is itself such an answer, and gets none
             state.statistics.undeliverable += 1

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------------------------------------ a side gets its level
 def rank(state: Partition, endpoint: Endpoint, given: int = NO_SEQUENCE) -> None:
-    """Give a level to a side that begins: `given` by its BEGIN if valid, else by the catalog. Only an owner does so."""
+    """Give a level to a side that begins: `given`, from its BEGIN, if valid, else the catalog's. Only an owner does."""
     if state.judge is None:
         return
     terms = endpoint.terms

@@ -35,13 +35,18 @@ def vouches(state: Partition, envelope: Envelope, expected: int) -> bool:
 
 def skips_gap(state: Partition, writer: Writer, counter: int) -> bool:
     """Whether a gap is passed over, because data was lost here; then the counters before `counter` become a hole."""
-    if not state.lost_to:
+    if not may_lack(state, counter - writer.next):
         return False
     if writer.closed_at is None:
         pass_over(writer, counter)
     else:  # a closed writer gets no hole: its heir resends from where it was closed
         writer.go_on_at(counter)
     return True
+
+
+def may_lack(state: Partition, count: int) -> bool:
+    """Whether so many records may be lost with data that was deleted here: each of them had an offset of its own."""
+    return 0 < count <= state.lost_to
 
 
 def pass_over(writer: Writer, counter: int) -> None:

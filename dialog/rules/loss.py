@@ -68,10 +68,10 @@ def lose_acked(state: Partition, writer: Writer, counter: int, offset: int) -> N
 def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer, first: int) -> bool:
     """Whether one of a writer's lost records, from counter `first` on, may be for an endpoint.
 
-    An owner may write to all. A session may where it has written, also before the endpoint moved here, to what it
-    opened, and to a conversation with an id that a caller chose: several sessions may begin it. The first record under
-    an id may be the CLOSE_WRITER of the id before. If it is lost, the records behind it may belong to every
-    conversation whose session has no known heir here.
+    An owner may write to every endpoint. A session may write to an endpoint that it opened or has written to, also
+    before the endpoint moved here, and to one with an id that a caller chose, because several sessions may begin that.
+    The first record under an id may be the CLOSE_WRITER of the session's previous id. If it is lost, the records after
+    it may belong to any conversation whose session has no known heir here.
     """
     knows = any(lane.writer.id == writer.id for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
@@ -115,8 +115,8 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
     """Whether a message before this one was passed over; then the conversation fails and does not receive this one.
 
     After a failed producer the log may hold records out of order. After a LOST the fold passes over gaps, so the
-    missing records come too late when the writer resends them. Messages of handlers count in `received` too, so where
-    home's FIRST made the target, a session's message shows by its number alone that its own FIRST is missing.
+    missing records come too late when the writer resends them. `received` also counts messages of handlers. So
+    where home's FIRST made the target, a session's message with a number above 0 shows that its own FIRST is missing.
     """
     if isinstance(record[1], FarStamp):  # it was checked at its first address
         return False

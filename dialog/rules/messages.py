@@ -12,6 +12,7 @@ from konverse.dialog.state.endpoint import Endpoint, HeaderPrediction, Record, f
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import RECEIVING, TRANSITIONS, Event, State, next_state
 from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import COMMIT_FAULT_ENTRIES_MAX
 from konverse.schemas.system_messages import Rejected, Rejection, rejected_body
 from konverse.schemas.wire.envelope import PREFIX_BYTES, shared
 from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope
@@ -75,7 +76,7 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
 
 
 def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | None:
-    """Make the target's endpoint for a FIRST. Answers a message that makes none, and returns None."""
+    """Make the target's endpoint for a FIRST. Answers any other message, or a refused FIRST, and returns None."""
     key, begin = (Role.TARGET, envelope.conversation), envelope.suffix.begin
     if not envelope.flags & FIRST or begin is None:
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
@@ -108,7 +109,7 @@ def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | No
 
 
 def _open_again(state: Partition, envelope: Envelope, endpoint: Endpoint) -> None:
-    """A FIRST for a target that lives: a message like any other, of the opener or of another session (M282)."""
+    """Note a FIRST for a living target, of the opener or of another session (M282). It is judged like any message."""
     opener = opener_of(envelope)
     if opener != endpoint.opener:
         state.named.share((endpoint.role, envelope.conversation))
@@ -124,7 +125,8 @@ def _rejected(
     """Why a message is rejected; None when it is not. The owner asks its judge; other folds know it from the COMMIT."""
     if state.judge is None:
         return state.rejected.get(offset)
-    return state.judge.verdict(endpoint.terms, endpoint.role, message_type, body)
+    why = state.judge.verdict(endpoint.terms, endpoint.role, message_type, body)
+    return why._replace(fault="") if why is not None and len(state.rejected) >= COMMIT_FAULT_ENTRIES_MAX else why
 
 
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:

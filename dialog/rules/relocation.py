@@ -17,22 +17,23 @@ from konverse.dialog.state.endpoint import (
     Entry,
     FarStamp,
     Finished,
+    HeaderPrediction,
     Record,
     Stamp,
     bytes_of,
-    far_lane,
 )
 from konverse.dialog.state.named import How, Over
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival, Stub, tell_closed
 from konverse.dialog.state.transitions import State
+from konverse.dialog.state.writer import Writer
 from konverse.schemas.errors import WAY_ON, MalformedRecord, PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from konverse.schemas.system_messages import BEGUN_TWICE_BODY, ERROR
-from konverse.schemas.wire.envelope import decode, encode_suffix
+from konverse.schemas.wire.envelope import decode_accepted, encode_suffix
 from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
 from konverse.schemas.wire.records import (
@@ -89,7 +90,7 @@ def relocate(state: Partition, operation: Relocate) -> None:
     for number, piece in enumerate(pieces):
         suffix = encode_suffix(Suffix(fragment=(number, len(pieces))))
         stream.push(Run(prefix, key, NO_SEQUENCE, suffix, [piece]))
-    arrival = moves.arrivals.pop(index, None)  # else `forget` would report to the previous place that it is over
+    arrival = moves.arrivals.pop(index, None)  # else `forget` would report the end to the previous place
     previous = None if arrival is None else arrival.previous
     opened = endpoint.committed is not State.STARTED_OUTBOUND
     moves.leave((endpoint.role, endpoint.conversation), generation, Stub(operation.to, previous, endpoint.key, opened))
@@ -202,8 +203,9 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
     endpoint = Endpoint(envelope.conversation, envelope.role, code, terms, state.stream_to(moved.peer))
     endpoint.opener, endpoint.key = moved.opener, moved.key
     endpoint.received, endpoint.consumed, endpoint.sent = moved.received, moved.consumed, moved.sent
-    for writer, last in reversed(moved.voices):
-        far_lane(endpoint, writer).last = last
+    for writer, last in dict(reversed(moved.voices)).items():
+        endpoint.lane = lane = HeaderPrediction(b"", Writer(writer), endpoint)
+        lane.last = last
     if moved.finished is not None:
         endpoint.finished = Finished(*moved.finished)
     set_level(state, endpoint, moved.level)
@@ -277,13 +279,13 @@ def unwrap(state: Partition, envelope: Envelope, record: Record) -> tuple[bytes,
 
 def _original(detail: object) -> Envelope | None:
     try:
-        return decode(detail.header) if isinstance(detail, Forwarded) else None
+        return decode_accepted(detail.header) if isinstance(detail, Forwarded) else None
     except MalformedRecord:
         return None
 
 
 def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record) -> None:
-    """Answer a forwarded record whose conversation is over. It begins none: only a record at a first address does."""
+    """Answer a forwarded record whose endpoint is gone. Only a record at a first address can begin a conversation."""
     kind, detail = envelope.kind, envelope.suffix.detail
     if kind is Kind.FIN:
         answer_fin(state, envelope, ())

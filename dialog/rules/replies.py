@@ -40,7 +40,8 @@ from konverse.schemas.wire.records import (
 def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing: WriterClosed) -> None:
     """Answer a record of a closed writer, which is never accepted (protocol.md section 5).
 
-    A session's message bounces, unless the closed id has an heir: the session sends the message again under that id.
+    A session's message bounces if the closed id will never have an heir. Otherwise an heir, known or still to come,
+    sends the message again.
     """
     if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NO_HEIR[0]:
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
@@ -86,7 +87,7 @@ def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | Wr
 def bounce(
     state: Partition, envelope: Envelope, record: Record, reason: BounceReason, endpoint: Endpoint | None = None
 ) -> None:
-    """Bounce a message to the mailbox of its session: of its writer, or of the one for which an owner sent it.
+    """Bounce a message to the mailbox of its session: the record's writer, or the session for which an owner sent it.
 
     The record names the home. A handler's message does not, and goes to the home of the target's `endpoint` (M41).
     """
@@ -142,7 +143,7 @@ def answer_cleaned(state: Partition, conversation: bytes) -> bool:
 
 
 def answer_lost(state: Partition, envelope: Envelope) -> None:
-    """Tell the home of an unknown conversation that data was lost here: its FIRST may have been part of it.
+    """If data was lost here, tell the home of an unknown conversation: its FIRST may be among the lost records.
 
     The home ignores this if it already knows of the conversation's end.
     """

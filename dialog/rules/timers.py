@@ -88,7 +88,7 @@ def fire(state: Partition) -> None:
                 gone.append(endpoint)
             else:  # each side fails by itself, whether or not the other can be reached
                 outlive(state, endpoint, (state.ingest_to, ERROR, LIFETIME_BODY, clock.expires_ms))
-    for endpoint in sorted(gone, key=_INDEX):  # in an order that is the same in every fold: their indices are reused
+    for endpoint in sorted(gone, key=_INDEX):  # the order in which their indices are used again
         expect_first_of_home(state, endpoint)
         state.forget(endpoint)
 

@@ -1,6 +1,6 @@
 """Writer entries of a partition: which writers are admitted, closed and forgotten (protocol.md section 5).
 
-An entry is open(next) or closed(closed_at). To store the time of each record would slow down every message. So only
+An entry is open(next) or closed(closed_at). Storing the time of each record would slow down every message. So only
 PRUNE stores times: an entry that changed since the last PRUNE gets the time of this PRUNE. That time is never too
 early, so no entry is closed or forgotten too early.
 """
@@ -18,7 +18,7 @@ from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason
 
 from .heirs import closing_of, is_behind, may_open
-from .holes import vouches
+from .holes import may_lack, vouches
 from .loss import lose_acked
 from .replies import answer, home_of
 
@@ -37,7 +37,7 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
     if reason is not None:
         state.statistics.strangers += 1
         _tell(state, envelope, 0, reason)
-    elif envelope.counter and not (state.lost_to or vouches(state, envelope, 0)):
+    elif envelope.counter and not (may_lack(state, envelope.counter) or vouches(state, envelope, 0)):
         on_gap(state, envelope, 0)
     else:
         writer = state.writers[envelope.writer] = Writer(envelope.writer)
@@ -70,7 +70,7 @@ def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
 
 
 def _was_refused(state: Partition, identifier: bytes) -> bool:
-    """Whether a writer without an entry wrote here when its id was ahead of time: those records are not lost."""
+    """Whether records of a writer without an entry were refused here because of its id: they are not lost."""
     return identifier not in state.writers and state.noticed.get(identifier, 0) < 0
 
 
@@ -110,7 +110,9 @@ def on_close_writer(state: Partition, offset: int, _header: bytes, envelope: Env
                 answer(state, home, Kind.NOTICE, Notice(identifier, 0, state.address, reason))
             return
         writer = state.writers[identifier] = Writer(identifier)
-    inherits = envelope.flags & HEIR and envelope.writer != identifier
+    # a stranger might name a writer's own heir: the line of heirs must end somewhere
+    in_circle = envelope.writer == identifier or is_behind(state, state.writers[envelope.writer], identifier)
+    inherits = envelope.flags & HEIR and not in_circle
     lacks = 0 < envelope.sequence - writer.next <= WRITER_HOLE_RECORDS_MAX
     if inherits and lacks and writer.closed_at is None and not refused:
         lose_acked(state, writer, envelope.sequence, offset)

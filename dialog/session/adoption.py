@@ -78,7 +78,7 @@ class _Case:
 
 
 class _WriterClosing(NamedTuple):
-    """The lane that closes writers in a partition, and its last record that does."""
+    """The lane that closes writers in a partition, and the counter of its last CLOSE_WRITER."""
 
     lane: Lane
     counter: int
@@ -88,7 +88,7 @@ class Adoption:
     """Adopts conversations. Its driver gives `read` the state of each partition in `addresses` until none is left."""
 
     def __init__(self, session: Session, wanted: Iterable[AdoptRequest], writers: Iterable[bytes] = ()) -> None:
-        """`writers` are sessions that may have sent on the conversations without any record accepted yet."""
+        """`writers` are sessions that may have sent on the conversations, and of which no record is accepted yet."""
         self._session = session
         self._known = {one.conversation: session.dialogs.get(one.conversation) for one in wanted}
         self._cases = [_Case(one) for one in wanted if self._known[one.conversation] is None]
@@ -122,7 +122,7 @@ class Adoption:
         return list(self._left)
 
     def read(self, state: Partition) -> list[Produce]:
-        """Take the current state of one of them. Raises SessionTakenOver when the session itself was closed there."""
+        """Take the current state of one of `addresses`. Raises SessionTakenOver if this session was closed there."""
         if state.address not in self._left:
             return []
         closing = self._closings.get(state.address)
@@ -195,7 +195,7 @@ class Adoption:
         return True
 
     def _drained(self, state: Partition) -> bool:
-        """Whether the partition has delivered all it had for the other sides when the writers were closed there."""
+        """Whether all outputs that the partition had for the other sides when the writers were closed have arrived."""
         self._read_target(state)
         source, limits = self._limits.get(state.address, (None, {}))
         if source is not state:

@@ -94,7 +94,7 @@ class Redirects:
             return False
         stream = home.streams.get(dialog.target.address)
         if self._source is not home:
-            # both at once: what home sends later, such as a handler's FIRST, has not arrived with what it sent so far
+            # read both at once: the limit does not cover records that home sends later, such as a handler's FIRST
             self._source, self._limit = home, stream.next if stream else 0
             self._opened = _was_opened(home, dialog.conversation)
         if stream is not None and stream.acked < self._limit:
@@ -266,7 +266,7 @@ class SessionDialog:
         self.expires_ms: int | None = None
         """End of its lifetime by this process's clock; None for a dialog without one, and until its BEGIN has left."""
         self.placed: int | None = None
-        """`Catalog.placed` of its home when it began. When the catalog says otherwise, its group has gone elsewhere."""
+        """`Catalog.placed` of the initiator's service at the begin. Another number later: the group has moved since."""
         self.prefix = self._prefix(target)
         """Header prefix of every message but the first."""
 

@@ -136,7 +136,7 @@ class Lane:
         self.high = b""
 
     def vouch(self) -> None:
-        """Vouch for the messages since the last vouching record by a record without another effect (M291)."""
+        """If all records are acknowledged, put a VOID that vouches for those since the last vouching record (M291)."""
         if self.vouched < self.next and self.window.acked == self.next:
             prefix = head(Kind.VOID, 0, Role.INITIATOR, self.address.tag, self.writer) + NO_CONVERSATION
             self.put(Single(prefix, NO_SEQUENCE, self.writer), _NOTHING, None)
@@ -221,7 +221,7 @@ class Lane:
             self.room += SESSION_WINDOW_BYTES_MAX
 
     def reserve(self, old: Lane) -> None:
-        """Take over from `old` the room for messages that are held for a BEGIN. Only this lane may be parked."""
+        """Take over from `old` the room for messages that are held for a BEGIN. `old` must not be parked."""
         self.room += old.room - SESSION_WINDOW_BYTES_MAX
 
     def forget(self) -> None:
@@ -298,7 +298,7 @@ def has_ingested(state: Partition, lane: Lane, counter: int) -> bool:
 
 
 def refused(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition will never ingest that record.
+    """Whether a partition will never ingest the record that a session put into this lane under this counter.
 
     Either another process closed the session there first, or the record was deleted before it was ingested, or the
     session's id was ahead of the partition's time, so that none of its records in the log was accepted.

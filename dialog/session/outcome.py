@@ -183,7 +183,7 @@ class _Trail:
         return False
 
     def _ask_endpoint(self, state: Partition) -> bool:
-        """Records were ingested where the held messages would stand: the endpoint tells how many it has received."""
+        """Records were ingested at counters of the held messages: the endpoint tells how many of these are received."""
         self.over = True
         endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
         if endpoint is None or self.sent.sequence == NO_SEQUENCE or endpoint.index in state.moves.arrivals:
@@ -199,7 +199,7 @@ class _Trail:
         return False
 
     def _is_ours(self, writer: Writer, state: Partition) -> bool:
-        """Whether it is the writer whose messages these are, or an earlier id of it."""
+        """Whether `writer` wrote these messages, or is an earlier id of the session that did."""
         return writer.id == self.writer or is_behind(state, writer, self.writer)
 
 

@@ -103,7 +103,7 @@ class SessionLanes:
         return [*self._release(), *self._vouch()]
 
     def _vouch(self) -> list[Produce]:
-        """After each look at the ages, vouch for the messages of dialogs that have sent nothing else (M291)."""
+        """After each check of the ages, vouch for the records that no later record has vouched for yet (M291)."""
         fresh = self.ageing.age is Age.FRESH  # an old id hands over no further record (M127)
         if not (self.ageing.has_looked and fresh) or self.closing or self.over is not None:
             return []
@@ -279,7 +279,8 @@ class Session(SessionLanes):
     def known(self, conversation: bytes) -> SessionDialog | None:
         """The dialog that this session has begun under this id, also after the peer has ended; None for another id.
 
-        After the peer's end it is known only if the caller chose its id, and until many others have ended.
+        After the peer's end it is known only if the caller chose its id, and until SESSION_OVER_ENTRIES_MAX others have
+        ended.
         """
         return self.dialogs.get(conversation) or self._ended_by_peers.get(conversation)
 

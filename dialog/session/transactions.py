@@ -38,7 +38,7 @@ _DIALOG_BYTES: Final = 96
 
 
 class _Step(NamedTuple):
-    """A step of the transaction: what it does with one dialog."""
+    """A step of the transaction: one operation on one dialog."""
 
     dialog: SessionDialog
     kind: Kind

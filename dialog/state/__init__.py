@@ -15,7 +15,7 @@ Only `dialog.rules` and `dialog.fold` change this state. It can be frozen into a
     NamedSides    conversations whose id the caller chose
 
 A process may hold a million conversations, so the classes have slots, share values that repeat and keep no empty
-containers. `transitions` has the states of an endpoint as a table (service-broker.md section 2): a pair of state and
+containers. `transitions` has the states of an endpoint as a table (service-broker.md 3.2): a pair of state and
 event has one next state, or is a bug in konverse.
 
 Equal states have equal digests: invariant I3 compares them. Some attributes are caches, hints or callbacks, marked "not

@@ -28,7 +28,7 @@ class Attempts:
 
     @property
     def watching(self) -> bool:
-        """Whether a COMMIT can change any of this."""
+        """Whether a COMMIT can change `failing`, `trying` or `suspects`."""
         return bool(self.failing or self.trying or self.suspects)
 
     def count(self, endpoint: Endpoint) -> None:

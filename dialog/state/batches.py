@@ -49,13 +49,15 @@ class PendingRow(NamedTuple):
 class PendingRows:
     """All rows of undecided batches in a partition."""
 
-    __slots__ = ("attempts", "decided", "live", "rows", "size_bytes")
+    __slots__ = ("attempts", "contents", "decided", "live", "rows", "size_bytes")
 
     def __init__(self) -> None:
         self.decided: dict[Track, int] = {}
         """Highest decided batch: rows of this and earlier batches are void."""
         self.attempts: dict[Attempt, dict[int, PendingRow]] = {}
         """Attempt -> rows by number, the oldest attempt first. Rows may arrive repeated and in any order."""
+        self.contents: dict[Attempt, dict[int, set[tuple[object, ...]]]] = {}
+        """Attempt -> contents of the rows of each number that came more than once. Derived, so not state."""
         self.live: dict[Attempt, Address] = {}
         """Attempt that was not vetoed -> partition that decides its batch.
 
@@ -88,10 +90,22 @@ class PendingRows:
             self.attempts[attempt] = {}
             self.live[attempt] = judge
 
+    def has(self, attempt: Attempt, number: int, row: PendingRow) -> bool:
+        """Whether a row with this number and this content waits."""
+        before = self.attempts.get(attempt, {}).get(number)
+        if before is None:
+            return False
+        contents = self.contents.setdefault(attempt, {}).get(number)
+        if contents is None:
+            contents = self.contents[attempt][number] = {one.content for one in before.all}
+        return row.content in contents
+
     def put(self, attempt: Attempt, number: int, row: PendingRow) -> None:
         """Keep a row of a registered attempt, beside those that came under its number before."""
         rows = self.attempts[attempt]
         before = rows.get(number)
+        if before is not None and number in self.contents.get(attempt, {}):
+            self.contents[attempt][number].add(row.content)
         rows[number] = row if before is None else before._replace(contested=(*before.contested, row))
         if attempt in self.live:
             self.rows += 1
@@ -117,6 +131,7 @@ class PendingRows:
         """Remove the rows of an attempt and return them."""
         if attempt in self.live:
             self.veto(attempt)
+        self.contents.pop(attempt, None)
         return self.attempts.pop(attempt, {})
 
     def oldest(self) -> int | None:

@@ -69,13 +69,16 @@ class Clocks:
         return min(times, default=None)
 
     def due(self, now_ms: int) -> list[Endpoint]:
-        """Take the endpoints whose time has come, each once, in the order of their times."""
-        heap, found = self._heap, dict[Endpoint, None]()
+        """Take the endpoints whose time has come, each once, in the order of their times.
+
+        Endpoints with one time come in the order of their indices, also after a restore from a snapshot.
+        """
+        heap, found = self._heap, dict[Endpoint, int]()
         while heap and heap[0][0] <= now_ms:
             entry = heappop(heap)
             if _holds(entry):
-                found[entry[2]] = None
-        return list(found)
+                found.setdefault(entry[2], entry[0])
+        return sorted(found, key=lambda endpoint: (found[endpoint], endpoint.index))
 
 
 def _holds(entry: _Entry) -> bool:

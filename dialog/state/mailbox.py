@@ -20,7 +20,7 @@ class Bounced(NamedTuple):
     message_type: str
     body: bytes | None
     key: bytes | None = None
-    """Kafka key of its conversation. A pool that takes over finds by it the group of a conversation that is over.
+    """Kafka key of its conversation. A pool that takes over uses it to find the group of an ended conversation.
 
     None when the conversation was over before the message came back, or had no key.
     """

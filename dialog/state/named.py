@@ -18,7 +18,7 @@ from konverse.schemas.limits import NAMED_OVER_ENTRIES_MAX
 from konverse.schemas.system_messages import ANOTHER_ID
 
 Key = tuple[Role, bytes]
-"""One side of a conversation."""
+"""One side of a conversation: role and conversation id."""
 
 
 class How(IntEnum):
@@ -107,4 +107,4 @@ _HOW: Final = {
     How.MOVED: "it ended in another partition, to which it had moved",
     How.NEVER_BEGUN: "the initiator ended it before anything arrived",
 }
-"""How the conversation ended, as seen from the side that is asked about."""
+"""How the conversation ended, as seen from the remembered side."""

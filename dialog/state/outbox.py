@@ -44,7 +44,7 @@ class Run(NamedTuple):
         return self._replace(sequence=sequence, bodies=self.bodies[first : first + count])
 
     def headers(self, counters: Iterator[bytes]) -> Sequence[bytes]:
-        """Headers of the records, with the next of these counters.
+        """Headers of the records. Takes one encoded counter per record from `counters`.
 
         They are made when the run is handed to the producer, so they are freed before they have left the CPU cache.
         """
@@ -54,7 +54,7 @@ class Run(NamedTuple):
             return (prefix + next(counters) + varint(sequence) + suffix,)
         join = b"".join
         numbers = varints(sequence, size) if sequence != NO_SEQUENCE else [_UNNUMBERED] * size
-        return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905  # counters go on
+        return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905  # the next run takes the rest
 
 
 class Gate(NamedTuple):

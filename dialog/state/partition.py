@@ -1,8 +1,8 @@
 """The state of one queue partition: the result of folding its journal and its data log.
 
-Plain data, and the few operations that keep its tables consistent. Only the fold changes it: by data records
-(`ingest`), COMMITs (`apply`) and CLAIMs (`claimed`). It reads no clock and does no I/O. Bodies and stamps are kept as
-the driver passed them and are never interpreted.
+Plain data, and the few operations that keep its tables consistent. Only the fold changes a `Partition`: by data records
+(`ingest`), COMMITs (`apply`) and CLAIMs (`claimed`). This module reads no clock and does no I/O. Bodies and stamps are
+kept as the driver passed them and are never interpreted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Statistics:
     misnumbered: int = 0
     """Messages whose sequence number differs from the derived one. The derived one is used."""
     undeliverable: int = 0
-    """Answers without a destination, and records without an effect."""
+    """Answers without a destination, records without an effect, and messages dropped from a full mailbox."""
     void: int = 0
     """Rows of attempts that lost, or of a batch that was decided before."""
     missing: int = 0
@@ -88,7 +88,8 @@ class Partition:
     """State of one partition of one incarnation of a queue."""
 
     on_peer_end: Callable[[Partition, Endpoint], None] | None = None
-    """Called for each endpoint whose peer has ended, while this process leads the partition. Not state."""
+    """Called for each endpoint whose peer has ended, and for one that is cleaned up, while this process leads the
+    partition. Not state."""
 
     on_answer: Callable[[Notice | WriterClosed | Bounced], None] | None = None
     """Called for each answer that arrives here for a session, while this process leads the partition. Not state."""
@@ -120,8 +121,8 @@ class Partition:
         self.gated: list[Stream] = []
         """Streams with outputs that wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
-        """Conversation -> opener whose FIRST makes no target (protocol.md section 3, END); the conversation's own id:
-        the FIRST of its home (M289)."""
+        """Conversation -> opener whose FIRST creates no target (protocol.md section 3, END). If the value is the
+        conversation's own id, the FIRST of its home creates none (M289)."""
         self.cleaned: dict[bytes, Cleaned] = {}
         """Targets that were ended WITH CLEANUP, by conversation, until their initiator is notified or ends."""
         self.named = NamedSides()
@@ -138,7 +139,8 @@ class Partition:
         self.suffixes = (Suffixes(None), Suffixes(self.address))
         """Header endings of the messages of initiators and of targets. Not state."""
         self.noticed: dict[bytes, int] = {}
-        """Writer -> the last NOTICE sent to it: the counter expected at a gap, or (below 0) the negated reason."""
+        """Writer -> the last NOTICE sent to it: the counter expected at a gap, or (below 0) the negated reason, or
+        `rules.writers.NO_NOTICE`."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
         """(Writer, partition) -> last answer of that partition about the writer, a session whose home is here."""
         self.moves = Moves()  # endpoints that moved away or here
@@ -157,7 +159,7 @@ class Partition:
         self.forgotten: list[Endpoint] = []
         """Endpoints whose row in the view has to be deleted. Not state."""
         self.rejected: dict[int, Rejection] = {}
-        """Offset -> why that message is rejected, according to the commit that is being folded, or for the next one."""
+        """Offset -> why that message is rejected. The commit that is being folded says so, or the next one will."""
         self.judge: AdmissionPolicy | None = None
         """Judges messages while this process owns the partition. Not state."""
         self.on_touch: Callable[[Endpoint], None] | None = None
@@ -285,13 +287,16 @@ class Partition:
             self._tell_previous(endpoint, arrival)
 
     def is_named(self, endpoint: Endpoint) -> bool:
-        """Whether the caller chose the id of its conversation. `named` has that where it began; moves take it along."""
+        """Whether the caller chose the conversation id: noted in `named` where the side began, then in its Arrival."""
         arrival = self.moves.arrivals.get(endpoint.index)
         named = (endpoint.role, endpoint.conversation) in self.named.living
         return named or (arrival is not None and arrival.named)
 
     def _tell_previous(self, endpoint: Endpoint, arrival: Arrival) -> None:
-        """Send CLOSED, with what the first place has to remember of a target: senders write there (M148)."""
+        """Send CLOSED to the previous place.
+
+        For a target, CLOSED carries the facts that the first place must remember, because senders write there (M148).
+        """
         conversation, closed = endpoint.conversation, Closed(arrival.generation - 1)
         if endpoint.role is Role.TARGET:
             cleaned = self.cleaned.get(conversation)
@@ -302,7 +307,7 @@ class Partition:
         tell_closed(self.stream_to(arrival.previous), endpoint.role, conversation, closed)
 
     def _leave_terms(self, terms: Terms) -> None:
-        """Drop Terms that no endpoint uses: they would pile up, and the catalog would be asked about them."""
+        """Drop Terms that no endpoint uses. Otherwise they accumulate, and an owner looks them up in the catalog."""
         terms.uses -= 1
         names = (terms.service, terms.far_service, terms.contract)
         if not terms.uses and self.terms.get(names) is terms:
@@ -332,7 +337,7 @@ class Partition:
                 self.on_touch(endpoint)
 
     def report_end(self, endpoint: Endpoint) -> None:
-        """Tell the local session when the peer has ended, received or not: nothing more may be sent."""
+        """Notify the local session if the peer has ended: nothing more may be sent, even before a handler knows it."""
         if self.on_peer_end is not None and endpoint.committed in _PEER_IS_OVER:
             self.on_peer_end(self, endpoint)
 
@@ -360,7 +365,7 @@ class Partition:
     def at(self, index: int, does: str = "names") -> Endpoint:
         """The endpoint with the index that a commit names. Raises PartitionHalted when none has it.
 
-        `does` is for the error: the verb for what the commit does to the endpoint.
+        `does` is for the error: a verb for the commit's operation on the endpoint.
         """
         endpoint = self.table[index] if 0 <= index < len(self.table) else None
         if endpoint is None:
@@ -379,13 +384,13 @@ class Partition:
         return [endpoint for endpoint in self.table if endpoint is not None]
 
     def remember_tombstone(self, conversation: bytes, opener: bytes) -> None:
-        """Refuse the FIRST of this conversation when it arrives; when the table is full, the oldest entry goes."""
+        """Remember to refuse the FIRST of this conversation. When the table is full, the oldest entry is dropped."""
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
 
     def remember_cleaned(self, conversation: bytes, home: Address) -> None:
-        """Notify the initiator when it sends something; when the table is full, the oldest entry goes."""
+        """Remember to notify the initiator when it sends again. When the table is full, the oldest entry is dropped."""
         if len(self.cleaned) >= CLEANED_ENTRIES_MAX:
             del self.cleaned[next(iter(self.cleaned))]
         self.cleaned[conversation] = Cleaned(home, self.now_ms)

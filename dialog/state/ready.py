@@ -23,7 +23,7 @@ class Ranked:
     __slots__ = ("_rows",)
 
     made: ClassVar[bool] = False
-    """Whether this process ever made one. Most processes never do, and then `by_level` skips the sort."""
+    """Whether this process ever made a Ranked. Most processes never do, and then `by_level` skips the sort."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._rows: dict[int, OrderedDict[Endpoint, None]] = {

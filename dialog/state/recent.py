@@ -10,7 +10,7 @@ that it no longer keeps, it has a digest of the last one of each writer. None of
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -71,11 +71,11 @@ class AckedLoss(NamedTuple):
     end: int
     """Counter after the last one."""
     offset: int
-    """Offset of the record that tells of them."""
+    """Offset of the record that revealed the loss."""
 
 
 class _KeptRecord(NamedTuple):
-    """A kept record, whole."""
+    """A record that is kept in full."""
 
     offset: int
     header: bytes
@@ -90,6 +90,33 @@ class DigestedRecord(NamedTuple):
     counter: int
     offset: int
     digest: bytes
+
+
+class _Place:
+    """The kept records with one counter of one writer."""
+
+    __slots__ = ("compared", "contents", "rows")
+
+    def __init__(self) -> None:
+        self.rows: deque[_KeptRecord] = deque()
+        """In the order of the log. Records that are not ingested yet may be among them."""
+        self.compared = 0
+        """Number of these records, from the first one on, whose contents are known below."""
+        self.contents: Contents = {}
+
+    def known_before(self, offset: int, passed: Collection[int]) -> Contents:
+        """Contents of the records before an offset that were accepted. Each record is read once."""
+        while self.compared < len(self.rows) and self.rows[self.compared].offset < offset:
+            row = self.rows[self.compared]
+            if row.offset not in passed:
+                self.contents.setdefault(_digest(row), row.offset)
+            self.compared += 1
+        return self.contents
+
+    def forget_first(self) -> None:
+        """Forget the first record. Its content stays known while later ones are kept."""
+        self.rows.popleft()
+        self.compared = max(self.compared - 1, 0)
 
 
 class _KeptRead:
@@ -109,7 +136,7 @@ class Recent:
         self.decides = False
         """True while this process leads the partition: it finds contested records itself. Else a COMMIT names them."""
         self.contested: dict[int, None] = {}
-        """Offsets of contested records: of the commit that is being folded, or for the next one."""
+        """Offsets of contested records. The commit that is being folded names them, or the next one will."""
         self.found: deque[Forgery] = deque(maxlen=ALARMS_MAX)
         """Forgeries that were found here and that the driver has not reported yet."""
         self.losses: deque[AckedLoss] = deque(maxlen=ALARMS_MAX)
@@ -124,7 +151,7 @@ class Recent:
         """Offset of the first such duplicate."""
         self._kept: deque[_KeptRead] = deque()
         self._records = self._body_bytes = 0
-        self._places: dict[Key, list[_KeptRecord]] = {}
+        self._places: dict[Key, _Place] = {}
         self._unindexed: deque[_KeptRead] = deque()
         self._passed: set[int] = set()
         """Offsets of kept records that were not accepted."""
@@ -134,7 +161,7 @@ class Recent:
         """Contents of contested counters, and of records from the snapshot from which the state was restored."""
 
     def keep(self, columns: RecordColumns, body_bytes: int) -> None:
-        """Keep the records that are ingested next; older reads beyond the bounds go, but never this one."""
+        """Keep the records that are ingested next. Drops the oldest reads beyond the bounds, but never this one."""
         kept = _KeptRead(columns, body_bytes)
         self._kept.append(kept)
         self._unindexed.append(kept)
@@ -174,21 +201,26 @@ class Recent:
         while self._unindexed:
             self._index(self._unindexed.popleft())
         key = came.header[WRITER], envelope.counter
-        rows = [row for row in self._places.get(key, ()) if row.offset < came.offset and row.offset not in self._passed]
-        counter, last = self._last.get(key[0], (-1, {}))
-        known = {**self._older.get(key, {}), **(last if counter == envelope.counter else {})}
-        for row in rows:
-            known.setdefault(_digest(row), row.offset)
+        known = self._known_under(key, came.offset)
         if not known:
             self.unknown += 1
             self.unknown_at = came.offset if self.unknown_at is None else self.unknown_at
             self.pass_over(came.offset)
         digest = _digest(came)
-        if not known or digest in known or _taken_back(envelope, came, known):
+        if not known or any(digest in some for some in known) or _taken_back(envelope, came, known):
             return False
-        self.found.append(Forgery(envelope.writer, envelope.counter, min(known.values()), came.offset))
-        self._keep_older(key, {**known, digest: came.offset})
+        first = min(next(iter(some.values())) for some in known)
+        self.found.append(Forgery(envelope.writer, envelope.counter, first, came.offset))
+        older = self._older.get(key) or {content: at for some in known for content, at in some.items()}
+        self._keep_older(key, older)
+        older[digest] = came.offset
         return True
+
+    def _known_under(self, key: Key, offset: int) -> list[Contents]:
+        """The contents that are known under a counter, of records before an offset. None is empty."""
+        place, (counter, last) = self._places.get(key), self._last.get(key[0], (-1, {}))
+        kept = {} if place is None else place.known_before(offset, self._passed)
+        return [some for some in (self._older.get(key), last if counter == key[1] else None, kept) if some]
 
     def _keep_older(self, key: Key, contents: Contents) -> None:
         self._older.pop(key, None)
@@ -198,7 +230,8 @@ class Recent:
 
     def known(self) -> Iterator[DigestedRecord]:
         """Digests for a snapshot: all older ones, and those of the latest kept records."""
-        older, last = list(self._older.items()), list(self._last.items())
+        older = [(key, {**contents}) for key, contents in self._older.items()]  # they grow while this is written
+        last = list(self._last.items())
         kept, passed = list(self._kept), {*self._passed}
 
         def them() -> Iterator[DigestedRecord]:
@@ -226,7 +259,7 @@ class Recent:
             counter = _counter_of(row.header)
             if counter is not None:
                 key = row.header[WRITER], counter
-                self._places.setdefault(key, []).append(row)
+                self._places.setdefault(key, _Place()).rows.append(row)
                 kept.keys.append(key)
 
     def _forget(self, kept: _KeptRead) -> None:
@@ -234,9 +267,9 @@ class Recent:
         self._records -= len(columns.offsets)
         self._body_bytes -= kept.body_bytes
         for key in kept.keys:
-            contents = self._places[key]
-            del contents[0]
-            if not contents:
+            place = self._places[key]
+            place.forget_first()
+            if not place.rows:
                 del self._places[key]
         if self._unindexed and self._unindexed[0] is kept:
             self._unindexed.popleft()
@@ -281,7 +314,7 @@ def _digest(row: _KeptRecord) -> bytes:
     return blake2b(len(row.header).to_bytes(4) + row.header + row.body, digest_size=DIGEST_BYTES).digest()
 
 
-def _taken_back(envelope: Envelope, came: _KeptRecord, known: Contents) -> bool:
+def _taken_back(envelope: Envelope, came: _KeptRecord, known: Iterable[Contents]) -> bool:
     """Whether both records are an owner's own: an output, and VOID in its place after CLEANUP or WITHDRAW.
 
     If the VOID came first, only its digest may be known, from a snapshot. So its record is built again.
@@ -289,7 +322,8 @@ def _taken_back(envelope: Envelope, came: _KeptRecord, known: Contents) -> bool:
     if time_of_writer(envelope.writer) is not None:
         return False
     void = encode(bytes((VOID, 0)) + came.header[2:PREFIX_BYTES], envelope.counter, NO_SEQUENCE, _NOTHING_SAID)
-    return envelope.kind is Kind.VOID or _digest(_KeptRecord(came.offset, void, b"")) in known
+    digest = _digest(_KeptRecord(came.offset, void, b""))
+    return envelope.kind is Kind.VOID or any(digest in some for some in known)
 
 
 class Alarm(NamedTuple):

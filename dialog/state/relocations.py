@@ -23,7 +23,7 @@ class Stub(NamedTuple):
     """Where the endpoint lived before it came here; None when it began here."""
     key: bytes | None
     opened: bool
-    """Whether the endpoint had sent or received something before it left; a session that redirects to it asks this."""
+    """Whether the endpoint had sent or received something before it left. A session that redirects to it reads this."""
 
 
 class Arrival(NamedTuple):
@@ -76,7 +76,7 @@ class Moves:
 
 
 def tell_closed(stream: Stream, role: Role, conversation: bytes, closed: Closed) -> None:
-    """Send CLOSED: the stub of this generation at the destination may go."""
+    """Send CLOSED: the destination may remove its stub of this generation."""
     suffix = encode_suffix(Suffix(detail=closed))
     prefix = stream.head(Kind.CLOSED, role) + conversation
     stream.push(Run(prefix, conversation, NO_SEQUENCE, suffix, [None]))

@@ -33,7 +33,7 @@ class Writer:
         self.next = 0
         self.closed_at: int | None = None
         self.heir: Heir | None = None
-        """None until a CLOSE_WRITER record closes the writer (PRUNE closes without an heir)."""
+        """None until the first CLOSE_WRITER that names the writer. PRUNE closes a writer and leaves this None."""
         self.holes: tuple[Hole, ...] = ()
         """Counters below `next` that were passed over, in ascending order."""
         self.lanes = 0

@@ -12,10 +12,10 @@ The laws:
 - The work of a transaction fits into one COMMIT. `schemas.limits` has the bounds; TransactionTooLarge names the bound
   that was reached.
 
-`dialog.owner.staging` makes the transactions and merges the finished ones into COMMITs. The end of a `with` block is
-reported to its `TransactionHost`, which is the reader or a test. How to begin a conversation is a function in
-`TransactionContext`, since the driver that knows it does not know the host. A transaction knows the endpoints that it
-was made from, and no owner. So a handler can be tested with a fold alone.
+`dialog.owner.staging` makes the transactions and merges the finished ones into COMMITs. A transaction reports the end
+of its `with` block to its `TransactionHost`, which is the reader or a test. `TransactionContext.begin` makes the BEGIN
+of a conversation. It is not a method of the host, because the driver that supplies it does not know the host. A
+transaction knows the endpoints that it was made from, and no owner. So a handler can be tested with a fold alone.
 
     transaction   the calls of a handler, with their checks; data that the transactions of a partition share
     groups        moves of conversations, and further groups

@@ -81,7 +81,7 @@ class NewDialog:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it takes in a COMMIT."""
+        """Bytes of this begin in a COMMIT."""
         return _BEGIN_BYTES + len(encode_suffix(Suffix(begin=self.begin)))
 
     def __repr__(self) -> str:

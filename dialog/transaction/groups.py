@@ -49,7 +49,7 @@ class More(Generic[Each]):
         self.targets: dict[bytes, list[Endpoint]] = {}
         """Groups that were locked as targets of moves -> their members at that time."""
         self.held: list[bytes] = _NONE
-        """All groups that are locked or moved to, noted before the COMMIT; on the first transaction."""
+        """Groups to unlock after the COMMIT: locked ones, and targets of moves. Only the first transaction has them."""
         self.steps_back = False
         """It rolls back because another transaction has a group that it needs."""
 

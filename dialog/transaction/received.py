@@ -88,7 +88,7 @@ class Message(NamedTuple):
 
     @property
     def timestamp(self) -> datetime:
-        """Kafka's time of the record, in UTC; of a row of Spark: of its decision; of a timer or lifetime: when due."""
+        """Kafka's time of the record, in UTC; for a Spark row of its decision; for a timer or lifetime the due time."""
         return datetime.fromtimestamp(timestamp_ms(self.stamp) / 1000, UTC)
 
     @property

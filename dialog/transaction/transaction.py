@@ -156,7 +156,7 @@ class Transaction(ReceivedMessages):
         self.more: More[Transaction] | None = None
         """None unless it moves conversations or has further groups."""
         self.size_bytes = 0  # of the staged work in a COMMIT
-        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all groups; on the first one
+        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all groups; only on the first one
 
     def await_block(self) -> None:
         """Refuse calls until the `with` block begins, because the end of the block commits the work."""
@@ -206,13 +206,13 @@ class Transaction(ReceivedMessages):
         lifetime: float | None = None,
         hops: int = 0,
     ) -> NewDialog:
-        """BEGIN DIALOG when the transaction commits. Messages that it sends on the dialog go with the commit.
+        """BEGIN DIALOG when the transaction commits, with the messages that the transaction sends on the dialog.
 
         `from_service` must be a service of this queue. `related_to` puts the dialog into the conversation group of this
         transaction, or of another dialog that it begins (behaviour 35): replies are then received with that group.
         Without it the dialog has a group of its own. `lifetime` is in seconds. `hops` counts the routers that the
-        dialog has passed. Raises what `broker.begin_dialog` raises, DialogNotFound when `related_to` belongs to another
-        group, ForeignGroup when it belongs to another service, TransactionTooLarge.
+        dialog has passed. Raises the errors of `broker.begin_dialog`, DialogNotFound when `related_to` belongs to
+        another group, ForeignGroup when it belongs to another service, TransactionTooLarge.
         """
         if self._shut or related_to.__class__ not in _RELATABLE:
             self._refuse_use(related_to)
@@ -258,8 +258,8 @@ class Transaction(ReceivedMessages):
     def send(self, dialog: Endpoint | NewDialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
         """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
 
-        Raises InvalidState when this side may no longer send (50 to 52), TransactionTooLarge, and what `dialog.send`
-        raises.
+        Raises InvalidState when this side may no longer send (50 to 52), TransactionTooLarge, and the errors of
+        `dialog.send`.
         """
         if body.__class__ is not bytes:
             body = as_bytes(body)
@@ -309,9 +309,9 @@ class Transaction(ReceivedMessages):
         """End this side of a conversation when the transaction commits; WITH ERROR if `error` > 0.
 
         `cleanup` ends it WITH CLEANUP: this side is removed at once, with its unread messages, and the peer gets Error
-        -8462 when it sends later (120, 121). WITH ERROR and WITH CLEANUP drop what this transaction has sent on it
-        (behaviour 111). Raises InvalidState for a side that has ended (118) or an error with `cleanup`, InvalidError
-        (112).
+        -8462 when it sends later (120, 121). WITH ERROR and WITH CLEANUP drop the messages that this
+        transaction has sent on it (behaviour 111). Raises InvalidState for a side that has ended (118) or an error with
+        `cleanup`, InvalidError (112).
         """
         error, description = check_error(error, description)
         if cleanup and error:
@@ -328,7 +328,7 @@ class Transaction(ReceivedMessages):
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
     def conclude(self, dialog: Endpoint | NewDialog, text_bytes: int) -> None:
-        """Check an end of this side and reserve room for it, with `text_bytes` of text. Nothing is staged after it."""
+        """Check an end of this side, reserve room for it and `text_bytes` of text, and drop its FIN, timer and move."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.committed in OVER or self.ends or self.cleanups:
@@ -358,7 +358,7 @@ class Transaction(ReceivedMessages):
         self.cleanups = [*self.cleanups, GiveBack(dialog.index, message_type, body)]
 
     def _take_back(self, dialog: Endpoint | NewDialog) -> None:
-        """Drop what this transaction has sent on the dialog."""
+        """Drop the messages that this transaction has sent on the dialog."""
         for index, _, bodies in self.sends:
             if index == dialog.index:
                 self.size_bytes -= sum(len(body) + OUTPUT_BYTES for body in bodies)
@@ -381,8 +381,11 @@ class Transaction(ReceivedMessages):
         operation = Finish(dialog.index)
         if (dialog.finished is not None and dialog.finished.own) or operation in self.finishes:
             return
+        total = self.size_bytes + END_BYTES
+        if total > TRANSACTION_BYTES_MAX:
+            refuse_size(0, total)
+        self.size_bytes = total
         self._dialog = NO_DIALOG
-        self.size_bytes += END_BYTES
         self.finishes = [*self.finishes, operation]
 
     def over(self, dialog: Endpoint | NewDialog) -> State | None:
@@ -475,12 +478,15 @@ class Transaction(ReceivedMessages):
 
     def _stage_move_to(self, dialog: Endpoint | NewDialog, group: bytes, to: Address | None) -> None:
         """Stage the move. The group is locked here, or lives at `to`."""
+        total = self.size_bytes + (_MOVE_BYTES if to is None else _MOVE_AWAY_BYTES)
+        if total > TRANSACTION_BYTES_MAX:
+            refuse_size(0, total)
+        self.size_bytes = total
         more = more_of(self)
         for one in family(self):
             one.endings = -1  # so that the owner checks before the COMMIT whether the move is still possible
         more.moves = [move for move in more.moves if move.endpoint != dialog.index]
         here = Move(dialog.index, group)
-        self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
         more.moves.append(here if to is None else MoveAway(*here, to))
 
     @property
@@ -642,7 +648,7 @@ def more_of(transaction: Transaction) -> More[Transaction]:
 
 
 def family(transaction: Transaction) -> list[Transaction]:
-    """A transaction with all its groups, the first one first, whichever of them is given."""
+    """The transactions that are committed together with the given one, itself included; the first one first."""
     if transaction.more is None:
         return [transaction]
     first = transaction.more.first

@@ -36,14 +36,14 @@ functions: dict[str, Callable[..., Any]] = {}
 
 
 def function(called: Callable[..., Any]) -> Callable[..., Any]:
-    """Let the decorated function be called by its name."""
+    """Register the decorated function, so that callers can name it."""
     functions[called.__name__] = called
     return called
 
 
 @function
 def mean(*numbers: float) -> float:
-    """The mean; raises without numbers."""
+    """The mean of the numbers. Raises ZeroDivisionError when there are none."""
     return sum(numbers) / len(numbers)
 
 

@@ -2,9 +2,9 @@
 
 Use it where subscribers come and go, and must get every article from their subscription on, whether they run or not:
 articles wait in their queue, in order. The dialogs of all subscribers are in one conversation group, so that an article
-goes to all of them in one transaction. The bodies in it may have 4 MB together, enough for a thousand subscribers of
-articles of 4 kB. For more, or for readers that need no conversation, have them read the topic itself with a Kafka
-client. A program that began the dialogs itself, and lives as long as they do, sends to all with
+goes to all of them in one transaction. The bodies of a transaction may have 4 MB together, enough to send an article of
+4 kB to a thousand subscribers. If there are more, or if readers need no conversation, have them read the topic itself
+with a Kafka client. A program that began the dialogs itself, and lives as long as they do, sends to all with
 `broker.send(dialogs, …)`.
 
     python -m examples.patterns.publish_subscribe
@@ -87,7 +87,7 @@ class Publisher:
                 transaction.send(dialog, ARTICLE, body)
 
     def change(self, statement: str, *values: str) -> None:
-        """Change the table. A change that happens twice has the effect of one."""
+        """Change the table. Each statement has the same effect when it runs twice."""
         self.tables.execute(statement, values)
         self.tables.commit()
 

@@ -91,7 +91,7 @@ def order(transaction: konverse.Transaction, service: str, message: konverse.Mes
 
 
 def go_through(transaction: konverse.Transaction, done: Dialogs, travellers: Dialogs, place: bytes) -> None:
-    """All steps are done. The end of its dialog makes a step final."""
+    """Report success to the traveller, and end all dialogs, which makes the steps final."""
     for traveller in travellers:
         transaction.send(traveller, DONE, place)
     for dialog in (*done, *travellers):

@@ -1,7 +1,7 @@
 """Scheduled work: a dialog's timer fires, the work is done, and the timer is set again, all in one commit.
 
 Use it for work that is due at intervals for as long as a client wants it: reminders, polls, retries, leases. The timer
-is part of the conversation, so the schedule goes on whichever process is killed, and no run is done twice or half-way.
+is part of the conversation, so the schedule goes on whichever process is killed, and no run is done twice or halfway.
 An interval counts from the commit. Work that falls due while no reader runs is done once, not once for each interval.
 For work that is due at a time of day, set the timer to the time that is left until then.
 

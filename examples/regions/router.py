@@ -7,8 +7,11 @@ Start as many as you like. If one is killed, the others continue where it stoppe
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import threading
+import time
 
 import konverse
 from examples.regions.services import ORDERING, ROUTER, TABLE
@@ -22,8 +25,18 @@ def main(kafka: str, redis: str, database: str) -> None:
         by_region = broker.classifier(json_path("$.region", table=TABLE))
         router = broker.router(ROUTER, contracts=[ORDERING])(by_region)
         signal.signal(signal.SIGTERM, lambda *_: router.stop())
-        say(ready=True)
+        threading.Thread(target=report, daemon=True).start()
         router.run()
+
+
+def report() -> None:
+    """Report every second. Stop this process when the process that reads the reports was killed."""
+    try:
+        while True:
+            say(ready=True)
+            time.sleep(1)
+    except BrokenPipeError:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

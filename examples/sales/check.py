@@ -1,6 +1,6 @@
 """Checks, from the topics alone, that every order was received once, in order, and answered once.
 
-The check shares no code with the fold: it reads headers by the published schema and keeps the counters itself.
+The check shares only the decoder of headers with the fold. It keeps the counters and judges the records itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes of a demonstration. They report in lines of JSON, and end with the process that started them."""
+"""Processes of a demonstration. They report in lines of JSON; the process that started them stops them at its end."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Child:
 
 
 def start(name: str, module: str, *arguments: str) -> Child:
-    """Start a module as a process that ends with this one."""
+    """Start a module as a process, and read its reports in a thread."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

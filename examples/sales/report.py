@@ -53,7 +53,7 @@ def _shown(value: Any) -> object:
     match value:
         case bytes() | bytearray():
             return UUID(bytes=bytes(value))
-        case bool():  # an int, too
+        case bool():  # bool is a subclass of int
             return str(value)
         case float():
             return f"{value:,}"

@@ -8,7 +8,7 @@ A body is foreign input. It takes time and memory in proportion to its size, wha
 depth, size and steps, and a document beyond a bound has no key. An expression is checked and compiled when its rule is
 made, never per message; a rule that is itself wrong raises InvalidSettings then, or NotInstalled without its library.
 
-    rule       what every rule has: its kind, its description, and the bounds of a key
+    rule       the common parts of all rules: kind, description, and the bounds of a key
     json_path  one place of a JSON document: the singular queries of RFC 9535
     xml        the element of Service Broker's sample, or the result of an XPath expression
     avro       a field of an Avro datum

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fastavro import parse_schema, schemaless_reader
 
@@ -17,6 +17,10 @@ from .rule import Lookup, NoKey, no_key_for, text_of
 
 _NOTHING: Final = ("null",)
 """Types whose data have no bytes: an array in a small body could hold any number of them."""
+FIELDS_MAX: Final = 10_000
+"""Fields of a record, those of its records included. Ten records, each with two fields of the next, have a thousand."""
+EMPTY_FIELDS_MAX: Final = 16
+"""Fields without bytes of an item of an array or a map: an item of one byte takes memory for all of them."""
 
 
 class AvroField:
@@ -90,41 +94,78 @@ def _parsed(text: str) -> Any:
         schema: Any = parse_schema(given)
     except Exception as error:  # noqa: BLE001  # a dozen types, as above
         raise InvalidSettings(f"the Avro schema cannot be used: {error!r}") from None
-    _check(schema, {}, ())
+    try:
+        _SchemaCheck().check(schema, ())
+    except RecursionError:
+        raise InvalidSettings("the Avro schema cannot be used to classify: its types are nested too deeply") from None
     return schema
 
 
-def _check(schema: Any, records: dict[str, Any], around: tuple[str, ...]) -> bool:
-    """Whether a datum has at least one byte. InvalidSettings if a few bytes may hold very many or very deep data."""
-    if isinstance(schema, list):
-        for branch in schema:
-            _check(branch, records, around)
-        return True  # the number of the branch precedes the datum
-    if isinstance(schema, str):
-        if schema in around:
+class _Size(NamedTuple):
+    """Bounds of a datum of some type."""
+
+    has_bytes: bool
+    """Whether it has at least one byte."""
+    fields: int = 0
+    """Fields that it may have, those of its records included, but not those of items of arrays and maps."""
+    empty: int = 0
+    """How many of these fields have no bytes, at most."""
+
+
+class _SchemaCheck:
+    """Refuses a schema with which a few bytes may hold very many or very deep data."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, _Size] = {}
+        """Sizes of the named types that were checked; each is checked once, however often it is used."""
+
+    def check(self, schema: Any, around: tuple[str, ...]) -> _Size:
+        """The size of a datum inside the records `around`. Raises InvalidSettings."""
+        if isinstance(schema, list):  # the number of the branch precedes the datum
+            branches = [self.check(branch, around) for branch in schema] or [_Size(has_bytes=False)]
+            fields, empty = max(one.fields for one in branches), max(one.empty for one in branches)
+            return _Size(has_bytes=True, fields=fields, empty=empty)
+        if isinstance(schema, str):
+            if schema in around:
+                raise InvalidSettings(
+                    f"the Avro schema cannot be used to classify: record {schema!r} may contain itself, as deeply as a "
+                    "body chooses"
+                )
+            return self._named.get(schema) or _Size(schema not in _NOTHING)
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return self._record(schema, around)
+        if kind in ("array", "map"):
+            return self._items(schema["items" if kind == "array" else "values"], around, is_array=kind == "array")
+        if kind in ("fixed", "enum"):
+            self._named[schema["name"]] = size = _Size(kind == "enum" or bool(schema["size"]))
+            return size
+        return self.check(kind, around)
+
+    def _record(self, schema: Any, around: tuple[str, ...]) -> _Size:
+        name, has_bytes, count, empty = schema["name"], False, 0, 0
+        for field in schema["fields"]:
+            size = self.check(field["type"], (*around, name))
+            has_bytes, count = has_bytes or size.has_bytes, count + 1 + size.fields
+            empty += size.empty + (not size.has_bytes)
+        if count > FIELDS_MAX:
             raise InvalidSettings(
-                f"the Avro schema cannot be used to classify: record {schema!r} may contain itself, as "
-                "deeply as a body chooses"
+                f"the Avro schema cannot be used to classify: record {name!r} has {count:,} fields, those of its "
+                f"records included; {FIELDS_MAX:,} are the most"
             )
-        return _check(records[schema], records, around) if schema in records else schema not in _NOTHING
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        name = schema["name"]
-        records[name] = schema
-        fields = [_check(field["type"], records, (*around, name)) for field in schema["fields"]]
-        return any(fields)
-    if kind in ("array", "map"):
-        has_bytes = _check(schema["items" if kind == "array" else "values"], records, around)
-        if kind == "array" and not has_bytes:
+        self._named[name] = _Size(has_bytes, count, empty)
+        return self._named[name]
+
+    def _items(self, schema: Any, around: tuple[str, ...], *, is_array: bool) -> _Size:
+        size = self.check(schema, around)
+        if not size.has_bytes and is_array:
             raise InvalidSettings(
                 "the Avro schema cannot be used to classify: the items of an array have no bytes, so a small body may "
                 "have any number of them"
             )
-        return True
-    if kind == "fixed":
-        records[schema["name"]] = schema
-        return bool(schema["size"])
-    if kind == "enum":
-        records[schema["name"]] = schema
-        return True
-    return _check(kind, records, around)
+        if size.empty > EMPTY_FIELDS_MAX:
+            raise InvalidSettings(
+                f"the Avro schema cannot be used to classify: an item of an array or a map has {size.empty:,} fields "
+                f"without bytes, and a small body may have very many items; {EMPTY_FIELDS_MAX} such fields are the most"
+            )
+        return _Size(has_bytes=True)

@@ -13,7 +13,7 @@ from .rule import Lookup
 
 
 class KeyHash:
-    """One of several services: the same for all conversations with a key; without a key, by the conversation's id."""
+    """One of several services, by the hash of the conversation's key, or of its id if it has no key."""
 
     kind = "key_hash"
 

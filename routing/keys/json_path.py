@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import JSON_DEPTH_ENTRIES_MAX
+from konverse.schemas.validation import is_too_deep
 
 from .rule import Lookup, NoKey, no_key_for, text_of
 
@@ -42,7 +43,7 @@ def steps_of(path: str) -> tuple[str | int, ...]:
         found = _STEP.match(path, place)
         if found is None:
             raise InvalidSettings(
-                f"{path!r} is not a JSONPath of one place, from {path[place:]!r} on: behind $ stand names, like "
+                f"{path!r} is not a JSONPath of one place, from {path[place:]!r} on: after $ come names, like "
                 ".region or ['the region'], and indexes, like [0] or [-1]"
             )
         steps.append(_step(path, found))
@@ -71,6 +72,10 @@ def _step(path: str, found: re.Match[str]) -> str | int:
     return text
 
 
+def _too_deep() -> NoKey:
+    return NoKey(f"The body has objects and arrays nested deeper than {JSON_DEPTH_ENTRIES_MAX}.")
+
+
 class JsonPath:
     """The value at one place of a document."""
 
@@ -86,9 +91,11 @@ class JsonPath:
         try:
             value = json.loads((message.body or b"").decode(), parse_constant=_no_number)
         except RecursionError:
-            raise NoKey(f"The body has objects and arrays nested deeper than {JSON_DEPTH_ENTRIES_MAX}.") from None
+            raise _too_deep() from None
         except ValueError as error:
             raise no_key_for("The body is not a valid JSON document", error) from None
+        if is_too_deep(value, message.body or b""):
+            raise _too_deep()
         for step in self._steps:
             value = _at(value, step)
             if value is _ABSENT:

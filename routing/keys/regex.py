@@ -1,6 +1,6 @@
 """Keys of text bodies, by a regular expression.
 
-Expressions are RE2's, which takes time in proportion to a body, whatever it contains. Python's own `re` may take
+Expressions are RE2's: a search takes time in proportion to the body, whatever that contains. Python's own `re` may take
 years.
 """
 
@@ -34,7 +34,7 @@ class RegularExpression:
         options.log_errors, options.max_mem = False, _MEMORY_BYTES_MAX
         try:
             self._compiled = module.compile(pattern, options)
-        except module.error as error:
+        except (module.error, UnicodeEncodeError) as error:  # half of a surrogate pair has no UTF-8
             reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else error
             raise InvalidSettings(
                 f"{pattern!r} is not a valid regular expression of RE2, which has no back-references and does not "

@@ -76,7 +76,7 @@ def text_of(value: object, place: str) -> str:
 
 
 def no_key_for(what: str, error: object) -> NoKey:
-    """NoKey for an error, cut to what a log takes, since its text may contain parts of a body."""
+    """NoKey for an error. The text is cut for logs, since it may contain parts of a body."""
     return NoKey(f"{what}: {error}"[:FAULT_CHARACTERS_MAX])
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from konverse.schemas.catalog.addresses import NetworkAddress, network_address, transport_address
 from konverse.schemas.catalog.routes import LOCAL, Route
+from konverse.schemas.limits import FORWARD_HOPS_MAX
 
 from .instance import MSDB, Absence, BrokerDatabase, Pick, RoutingInstance
 from .table import RouteSet, RouteTable
@@ -28,6 +29,8 @@ class RouteQuestion(NamedTuple):
     """The message came from outside the instance (R3)."""
     reply: bool = False
     """Its sender is the target of the conversation (R10)."""
+    hops_left: int = FORWARD_HOPS_MAX
+    """How often a message that arrived may still be forwarded to another instance (R36)."""
 
 
 class MatchStep(IntEnum):
@@ -44,7 +47,7 @@ class MatchStep(IntEnum):
     ASK = 4
     """A dynamic routing service is asked for a route."""
     WILDCARD = 5
-    """Routes with neither."""
+    """Routes that name neither a service nor a broker id."""
     AS_LOCAL = 6
     """The conversation names a broker id and the service is here: as if a route with LOCAL existed."""
     NONE = 7
@@ -52,7 +55,7 @@ class MatchStep(IntEnum):
 
 
 class RouteOutcome(Enum):
-    """What happens to the messages."""
+    """The fate of the messages."""
 
     DELIVER = "deliver"
     """To a database of this instance."""
@@ -92,11 +95,13 @@ class RouteDecision:
     database: BrokerDatabase | None = None
     """For DELIVER."""
     addresses: tuple[NetworkAddress, ...] = ()
-    """For SEND: the address, behind it that of the mirror."""
+    """For SEND: the address, then that of the mirror, if there is one. The two ends agree which of them is used."""
+    hops_left: int = FORWARD_HOPS_MAX
+    """For SEND: how often the next instances may forward the message (R36)."""
     asks: bool = False
     """A request for a route to the service must be made (R16)."""
     wakes: tuple[Wake, ...] = ()
-    """For DELAY: what would change the decision."""
+    """For DELAY: the changes after which the conversation is matched again."""
 
 
 _LOCAL_ROUTE: Final = Route("(as LOCAL)", LOCAL)
@@ -120,7 +125,7 @@ def decide(
 
 
 class _Choice:
-    """One decision on its way."""
+    """One decision in progress."""
 
     def __init__(
         self,
@@ -216,7 +221,8 @@ class _Choice:
 
     def _sent(self, route: Route) -> RouteDecision:
         """Send to the address of a route that is not LOCAL."""
-        service = self._question.service
+        question = self._question
+        service = question.service
         address = network_address(route.address) or transport_address(service)
         if address is None:
             reason = f"route {route.name!r} takes the address from the name of the service, and {service!r} has none"
@@ -226,10 +232,14 @@ class _Choice:
             return self._impossible(reason, (Wake.ROUTE,), route)
         if address in self._instance.addresses:
             return self._came_round(route, address)
+        if question.arrived and question.hops_left == 0:
+            reason = f"route {route.name!r} leads to {address}, and the message was forwarded {FORWARD_HOPS_MAX} times"
+            return self._impossible(reason, (Wake.ROUTE,), route)
         mirror = network_address(route.mirror_address) if route.mirror_address else None
         reason = f"route {route.name!r} leads to {address}" + (f" or its mirror {mirror}" if mirror else "")
         addresses = (address,) if mirror is None else (address, mirror)
-        return RouteDecision(RouteOutcome.SEND, reason, *self._found(route), addresses=addresses)
+        hops_left = question.hops_left - question.arrived
+        return RouteDecision(RouteOutcome.SEND, reason, *self._found(route), addresses=addresses, hops_left=hops_left)
 
     def _came_round(self, route: Route, address: NetworkAddress) -> RouteDecision:
         """The address is this instance: the message is routed as one that arrived from outside, once (R37)."""

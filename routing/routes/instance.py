@@ -36,7 +36,7 @@ class Absence(Enum):
 
 
 class RoutingInstance:
-    """The databases of an instance and its switches; not changed once it is made."""
+    """The databases of an instance and its switches. Immutable."""
 
     def __init__(
         self,

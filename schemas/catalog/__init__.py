@@ -2,7 +2,7 @@
 
     objects             MessageType, Contract, Queue, Service, and the catalog record `Change`
     priorities          broker priorities, and the level of a new endpoint
-    routes              routes: the addresses of services; `konverse.routing.routes` decides by them
+    routes              routes: the addresses of services; `konverse.routing.routes` chooses among them
     addresses           network addresses of routes
     routing_tables      routing tables and their changes
     table_entries       the keys of a routing table as a persistent map

@@ -158,7 +158,7 @@ class Queue:
     data_topic_id: bytes
     journal_topic_id: bytes
     keep_ms: int = KEEP_FOR_EVER
-    """How long received messages stay in the topics for other readers; -1: for ever."""
+    """How long received messages stay in the topics for other readers; -1: forever."""
     status: bool = True
     """STATUS. When off, nothing is delivered from the queue."""
     retention: bool = False
@@ -203,7 +203,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseBroker:
-    """What the catalog holds about a database itself: its id, and whether its broker is enabled."""
+    """The entry of a database itself: its id, and whether its broker is enabled."""
 
     name: str
     """The database."""
@@ -284,7 +284,7 @@ def _to_avro(value: Written | None) -> tuple[str, dict[str, Any]] | None:
     elif isinstance(value, Service):
         fields["contracts"] = list(value.contracts)
         before = fields["queues_before"] = list(value.queues_before)
-        if not before:  # the same record as before services could move
+        if not before:  # keeps the record that was written before services could move
             del fields["queues_before"]
         return "konverse.MovedService" if before else "konverse.Service", fields
     elif isinstance(value, MessageType):

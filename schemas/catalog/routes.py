@@ -1,4 +1,4 @@
-"""Routes: the address of a service (service-broker.md 1.5). `konverse.routing.routes` decides by them.
+"""Routes: the address of a service (service-broker.md 1.5). `konverse.routing.routes` chooses among them.
 
 A network address is `TCP://host[:port][/]`; `addresses` reads it. A route keeps the text that was written.
 """

@@ -38,7 +38,7 @@ class Entries(Mapping[str, Target]):
             self._put(entries, ())
 
     def changed(self, put: Mapping[str, Target], remove: Collection[str]) -> Entries:
-        """A copy without the keys of `remove`, then with those of `put`. Takes time in proportion to these keys."""
+        """A copy without the keys of `remove`, then with those of `put`. Only the buckets of these keys are copied."""
         made = Entries()
         made._buckets, made._count = self._buckets, self._count
         made._put(put, remove)

@@ -21,6 +21,6 @@ fastavro.
 Decoders are total: for any bytes they return a value or raise MalformedRecord. The end of an envelope is accepted only
 in its canonical encoding, so equal ends have equal bytes.
 
-A record of a kind that this version does not know is authentic and has no effect. It uses up its counter, so a later
+A record of a kind that this version does not know is accepted without effect. It uses up its counter, so a later
 version may add kinds.
 """

@@ -14,7 +14,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
+from konverse.schemas.limits import BATCH_PAIR_ENTRIES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX
 
 from .records import address_from_avro, address_to_avro
 
@@ -78,6 +78,8 @@ def decode_batch(data: bytes) -> Batch:
         raise MalformedRecord("a batch that names impossible partitions") from error
     if not 0 <= batch.number < ABANDONED or len(set(batch.attempts)) != len(batch.attempts):
         raise MalformedRecord("a batch of an impossible number, or one that names an attempt twice")
+    if len(batch.homes) * len(batch.targets) > BATCH_PAIR_ENTRIES_MAX:
+        raise MalformedRecord(f"a batch of {len(batch.homes)} homes and {len(batch.targets)} targets")
     for counts in (*batch.homes.values(), *batch.targets.values()):
         if len(counts) != len(batch.attempts) or min(counts, default=0) < 0 or sum(counts) > BATCH_RECORDS_MAX:
             raise MalformedRecord(f"a batch whose rows in a partition are not 0 to {BATCH_RECORDS_MAX} of its attempts")
@@ -88,6 +90,8 @@ def decode_winners(data: bytes) -> Winners:
     """The winners in `data`; MalformedRecord for anything else, whatever the bytes are."""
     value = _read("konverse.Winners", data)
     winners = tuple((row["attempt"], row["count"]) for row in value["winners"])
+    if len({attempt for attempt, _ in winners}) != len(winners):
+        raise MalformedRecord("a decision that names an attempt twice")
     if any(count < 0 for _, count in winners) or sum(count for _, count in winners) > BATCH_RECORDS_MAX:
         raise MalformedRecord(f"a decision about rows that are not 0 to {BATCH_RECORDS_MAX}")
     return winners

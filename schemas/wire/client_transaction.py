@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX, WRITER_RECORDS_MAX
 
 from .records import FOR_EVER, NAMED, NO_SEQUENCE, RETURNING, Begin, Kind, begin_from_avro, begin_to_avro
 
@@ -103,14 +103,16 @@ def decode(data: bytes) -> TransactionRecord:
     said, most = sum(step.kind is not Kind.OPEN for step in steps), TRANSACTION_RECORDS_MAX
     if said > most or len(steps) > 2 * most or len(dialogs) > most:
         raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
-    if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
+    if not all(0 <= step.dialog < len(dialogs) and NO_SEQUENCE <= step.sequence < WRITER_RECORDS_MAX for step in steps):
         raise MalformedRecord(
             "a step of a transaction on a dialog that it does not name, or with an invalid sequence number"
         )
     if any((step.timeout_ms == FOR_EVER) == (step.kind is Kind.SET_TIMER) for step in steps):
         raise MalformedRecord("a transaction with a timeout on a step that takes none, or none on SET_TIMER")
+    if any(step.kind is Kind.SET_TIMER and step.message_type for step in steps):
+        raise MalformedRecord("a transaction that sets a timer with a message type")
     if any(step.kind is Kind.OPEN and len(step.body or b"") != _OPENER_BYTES for step in steps):
-        raise MalformedRecord("a transaction with a dialog that was never begun")
+        raise MalformedRecord("a transaction that names no session as the one that began a dialog")
     return TransactionRecord(dialogs, steps)
 
 

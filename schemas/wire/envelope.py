@@ -20,9 +20,9 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import NO_WRITER, Role
-from konverse.schemas.limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX
+from konverse.schemas.limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, WRITER_RECORDS_MAX
 
-from .records import Envelope, Kind, Pending, Suffix
+from .records import NO_SEQUENCE, Envelope, Kind, Pending, Suffix
 from .suffix import suffix_from_avro, suffix_to_avro
 from .templates import Layings, Readings, Remembered
 from .varint import read_varint, varint
@@ -91,6 +91,17 @@ def decode(header: bytes) -> Envelope:
 
     The end of a record of an unknown, later kind is not read: it gets an empty Suffix.
     """
+    envelope = decode_accepted(header)
+    if envelope.counter < 0:
+        raise MalformedRecord("an envelope with an impossible counter")
+    return envelope
+
+
+def decode_accepted(header: bytes) -> Envelope:
+    """The envelope of a record that a partition has accepted; as `decode`.
+
+    If the record was contested, its partition has replaced the counter by one below 0 (M277).
+    """
     more = FORWARD_BYTES_MAX if header[:1] == _FORWARD else 0  # it contains another envelope
     if len(header) > HEADER_BYTES_MAX + more:
         raise MalformedRecord(f"an envelope of {len(header)} bytes; at most {HEADER_BYTES_MAX + more} are allowed")
@@ -104,7 +115,9 @@ def decode(header: bytes) -> Envelope:
             raise MalformedRecord("an envelope that names no writer")
         counter, at = read_varint(header, PREFIX_BYTES)
         sequence, at = read_varint(header, at)
-        # the bound is on the end alone: a prediction must hold when a number gets longer
+        if not (-WRITER_RECORDS_MAX < counter < WRITER_RECORDS_MAX and NO_SEQUENCE <= sequence < WRITER_RECORDS_MAX):
+            raise MalformedRecord("an envelope with an impossible counter or sequence number")
+        # a bound on the end alone: the fold accepts predicted headers unparsed, also when their numbers get longer
         if len(header) - at > SUFFIX_BYTES_MAX + more:
             raise MalformedRecord(f"an envelope whose end has {len(header) - at} bytes")
     except (IndexError, ValueError) as error:

@@ -11,10 +11,13 @@ from typing import Any, Final, NamedTuple, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import InvalidError, MalformedRecord
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import INSTRUCTION_BYTES_MAX
 from konverse.schemas.system_messages import check_error
 
 VERSION: Final = b"\x01"
+ANY: Final = "ANY"
+"""In the record of an instruction for each side of the conversation."""
 
 
 class Action(StrEnum):
@@ -53,12 +56,16 @@ class Instruction(NamedTuple):
     error: int = 0
     description: str = ""
     """Description of the error; for SUSPEND the reason; for DONE the action that was carried out."""
+    role: Role | None = None
+    """The side that is meant, as both may live in one queue; None: each side that the queue has."""
 
 
 def encode(instruction: Instruction) -> bytes:
     """The bytes of an instruction."""
-    out = BytesIO()
-    schemaless_writer(out, _SCHEMA, {**instruction._asdict(), "action": instruction.action.value}, strict=True)
+    out, value = BytesIO(), instruction._asdict()
+    role = value.pop("role")
+    value |= {"action": instruction.action.value, "side": ANY if role is None else role.name}
+    schemaless_writer(out, _SCHEMA, value, strict=True)
     return VERSION + out.getvalue()
 
 
@@ -69,7 +76,8 @@ def decode(data: bytes) -> Instruction:
         if source.read(1) != VERSION or len(data) > INSTRUCTION_BYTES_MAX:
             raise MalformedRecord("not an operator's instruction")
         value = cast("dict[str, Any]", schemaless_reader(source, _SCHEMA, None))
-        found = Instruction(**{**value, "action": Action(value["action"])})
+        side = value.pop("side")
+        found = Instruction(**value | {"action": Action(value["action"])}, role=None if side == ANY else Role[side])
         if found.action not in {Action.SUSPEND, Action.DONE}:
             check_error(found.error, found.description)
         whole = source.tell() == len(data) and encode(found) == data

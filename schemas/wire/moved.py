@@ -1,7 +1,7 @@
 """State of an endpoint that moves to another partition (protocol.md section 7.3). Plain Avro (`moved.avsc`).
 
-It is cut into pieces that fit into records; each is the body of an INSTALL. `decode_moved` is total: for any bytes it
-returns a Moved or raises MalformedRecord.
+The state is cut into pieces that fit into records; each is the body of an INSTALL. `decode_moved` is total: for any
+bytes it returns a Moved or raises MalformedRecord.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, LOWEST
-from konverse.schemas.limits import BODY_BYTES_MAX, TIME_MS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_MS_MAX, WRITER_RECORDS_MAX
 from konverse.schemas.system_messages import DIALOG_TIMER, ERROR
 
 from .records import Begin, Origin, address_from_avro, address_to_avro, begin_from_avro, begin_to_avro, origin_from_avro
@@ -134,9 +134,19 @@ def decode_moved(data: bytes) -> Moved:
     types = [message.type for message in moved.urgent]
     known = types in ([], [DIALOG_TIMER], [ERROR], [DIALOG_TIMER, ERROR])
     known &= all(-1 <= time_ms <= TIME_MS_MAX for time_ms in (moved.timer_ms, moved.expires_ms))
-    if moved.generation < 1 or not known or not 0 <= moved.consumed <= moved.received - len(moved.waiting):
+    known &= 0 < moved.generation < WRITER_RECORDS_MAX
+    numbers = (moved.sent, moved.received, *(last for _, last in moved.voices))
+    known &= all(-1 <= number < WRITER_RECORDS_MAX for number in numbers)
+    if not known or not 0 <= moved.consumed <= moved.received - len(moved.waiting) or _is_too_long(moved):
         raise MalformedRecord("an impossible endpoint state")
     return moved._replace(level=level)
+
+
+def _is_too_long(moved: Moved) -> bool:
+    """Whether a name or the key is longer than any that an endpoint may have."""
+    names = [moved.service, moved.far_service, moved.contract, moved.end_of_stream or ""]
+    names += [message.type for message in moved.waiting]
+    return len(moved.key or b"") > KEY_BYTES_MAX or any(len(name.encode()) > NAME_BYTES_MAX for name in names)
 
 
 def group_of_moved(piece: bytes) -> MovedGroup:

@@ -31,7 +31,7 @@ class Try(NamedTuple):
     """From here on only the groups of these endpoints are with handlers; the groups of an earlier TRY are back."""
 
     endpoints: list[int]
-    """Empty: the owner stops being careful."""
+    """Empty: the owner delivers without a TRY again."""
 
 
 class Suspend(NamedTuple):

@@ -7,7 +7,14 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from konverse.schemas.identifiers import Address, Role, incarnation_tag, is_internal
-from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX, TOPIC_NAME_LENGTH_MAX
+from konverse.schemas.limits import (
+    KEY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    TIME_MS_MAX,
+    TIMEOUT_MS_MAX,
+    TOPIC_NAME_LENGTH_MAX,
+    WRITER_RECORDS_MAX,
+)
 
 LEGAL_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 """A topic name that Kafka accepts. After a record for any other name, a producer would refuse all further records."""
@@ -17,7 +24,7 @@ FIRST: Final = 1
 RETURNING: Final = 2
 """Flag of a MESSAGE: it bounces when its receiver has ended, where other messages are discarded.
 
-On a PENDING and a REDIRECT it is for the message that these lead to.
+On a PENDING or a REDIRECT the flag is for the message that results.
 """
 HEIR: Final = 2
 """Flag of CLOSE_WRITER: its sender is the heir, and resends the unreceived records in order, directly after it."""
@@ -249,7 +256,7 @@ class Closed(NamedTuple):
     cleaned: Address | None = None
     """Home of a target that was ended WITH CLEANUP: it is notified when it sends something (behaviour 121)."""
     awaits_home: bool = False
-    """A target that has ended, but not its home: a FIRST of home may still come to the first place (M289)."""
+    """The target has ended and its home has not: a FIRST of the home may still come to the first place (M289)."""
 
 
 class Timer(NamedTuple):
@@ -344,6 +351,20 @@ def checked_time(time_ms: int) -> int:
     if not -1 <= time_ms <= TIME_MS_MAX:
         raise ValueError(f"{time_ms} ms since 1970 is not a valid time")
     return time_ms
+
+
+def checked_generation(generation: int) -> int:
+    """The generation of an endpoint that has moved, if it is valid; else ValueError."""
+    if not 0 < generation < WRITER_RECORDS_MAX:
+        raise ValueError(f"an endpoint that has moved has no generation {generation}")
+    return generation
+
+
+def checked_name(name: str | None) -> str | None:
+    """The name of a message type, or None, if it is valid; else ValueError."""
+    if len((name or "").encode()) > NAME_BYTES_MAX:
+        raise ValueError("a name that is too long")  # a record that repeats it would not fit
+    return name
 
 
 def begin_to_avro(begin: Begin) -> dict[str, Any]:

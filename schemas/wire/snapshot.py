@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.limits import SNAPSHOT_RECORD_BYTES_MAX
+from konverse.schemas.limits import SNAPSHOT_CHUNK_ENTRIES_MAX, SNAPSHOT_RECORD_BYTES_MAX
 
 BASE: Final = "konverse.Base"
 ENDPOINTS: Final = "konverse.Endpoints"
@@ -81,7 +81,10 @@ def decode(data: bytes) -> Chunk | SnapshotEnd:
     kind = {"konverse.Chunk": Chunk, "konverse.SnapshotEnd": SnapshotEnd}.get(name)
     if kind is None or source.tell() != len(data):
         raise MalformedRecord("a record of a snapshot that is neither a chunk nor an END")
-    return kind(**value)  # type: ignore[no-any-return]
+    record: Chunk | SnapshotEnd = kind(**value)
+    if isinstance(record, SnapshotEnd) and not 0 < record.chunks <= SNAPSHOT_CHUNK_ENTRIES_MAX:
+        raise MalformedRecord(f"the END of a snapshot of {record.chunks} chunks")
+    return record
 
 
 def encode_section(name: str, value: dict[str, Any]) -> bytes:

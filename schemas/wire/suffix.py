@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import NAME_BYTES_MAX
 
 from .records import (
     Bounce,
@@ -31,6 +30,8 @@ from .records import (
     address_to_avro,
     begin_from_avro,
     begin_to_avro,
+    checked_generation,
+    checked_name,
     checked_time,
     checked_timer,
     origin_from_avro,
@@ -79,6 +80,8 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "headers": lambda items: tuple((item["name"], item["value"]) for item in items),
     "timeout_ms": checked_timer,
     "timestamp_ms": checked_time,
+    "hop": checked_generation,
+    "end_of_stream": checked_name,
 }
 _DETAILS: Final[dict[str, Any]] = {
     f"konverse.{kind.__name__}": kind
@@ -114,10 +117,8 @@ def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
 
 def suffix_from_avro(value: dict[str, Any]) -> Suffix:
     """A suffix from its Avro form."""
-    if len(value["message_type"].encode()) > NAME_BYTES_MAX:
-        raise ValueError("a message type whose name is too long")  # an answer that repeats it would not fit
     return Suffix(
-        value["message_type"],
+        checked_name(value["message_type"]) or "",
         value["fragment"] and (value["fragment"]["index"], value["fragment"]["count"]),
         value["home"] and address_from_avro(value["home"]),
         value["begin"] and begin_from_avro(value["begin"]),

@@ -64,7 +64,7 @@ class Readings:
             self._ends.put(data[: -1 - len(varint(detail.received[0][1]))], suffix)
 
     def find(self, data: bytes) -> Suffix | None:
-        """The suffix in `data`, if one like it was learnt; else None."""
+        """The suffix in `data`, if one like it was learned; else None."""
         for at in self._shapes.get(len(data), ()):
             behind = at + _IDENTIFIER_BYTES
             suffix = self._begins.get((at, data[:at] + data[behind:]))

@@ -26,7 +26,7 @@ class Sent(NamedTuple):
     address: Address
     conversation: bytes
     sequence: int
-    """Sequence number of the first message; the others follow. NO_SEQUENCE where home sends on the dialog too."""
+    """Sequence number of the first message; the others follow. NO_SEQUENCE where the home sends on the dialog too."""
     counters: tuple[int, ...]
     """Counters of their records, ascending; none when the messages are held."""
     held: int = -1

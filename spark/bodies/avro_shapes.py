@@ -13,7 +13,7 @@ from fastavro.read import LOGICAL_READERS
 
 from konverse.spark.log.columns import TIMESTAMP
 
-from .shapes import Parser, Shape, Unmapped, listed, mapped, same, struct
+from .shapes import Parser, PartCount, Shape, Unmapped, listed, mapped, same, struct
 
 DECIMAL_DIGITS_MAX: Final = 38
 """Digits of a decimal in Spark."""
@@ -38,9 +38,11 @@ class _AvroMapping:
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
+        self._parts = PartCount()
 
     def shape(self, schema: Any, at: str, inside: tuple[str, ...]) -> Shape:
         """The shape of the part at the path `at`; `inside` are the records that contain it."""
+        self._parts.add(at)
         if isinstance(schema, list):
             branches = [branch for branch in schema if branch != "null"]
             if len(branches) != 1:

@@ -36,7 +36,7 @@ MODULES: Final = {
 
 
 def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], root: str | None) -> DataFrame:
-    """The rows of one message type with `value` and `fault`; raises as `konverse.spark.typed`."""
+    """The rows of one message type with `value` and `fault`; raises the errors of `konverse.spark.typed`."""
     frame = spelled(frame, (*NEEDED, VALUE, FAULT))
     for name in NEEDED:
         if name not in frame.columns:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from .shapes import Parser, Shape, Unfit, Unmapped, bigint, listed, mapped, same, struct
+from .shapes import Parser, PartCount, Shape, Unfit, Unmapped, bigint, listed, mapped, same, struct
 
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 _STRUCTURE: Final = frozenset({"properties", "items", "prefixItems", "additionalProperties", "$ref", *_CHOICES})
@@ -40,9 +40,11 @@ class _JsonMapping:
 
     def __init__(self, document: Any) -> None:
         self._document = document
+        self._parts = PartCount()
 
     def shape(self, schema: Any, at: str, inside: tuple[str, ...]) -> Shape:
         """The shape of the part at the path `at`; `inside` are the references that led to it."""
+        self._parts.add(at)
         if not isinstance(schema, dict):
             raise Unmapped(at, "may be anything: give it a type")
         if "$id" in schema and at != "$":

@@ -9,6 +9,10 @@ import pyarrow as pa
 
 Make = Callable[[Any], Any]
 
+PARTS_MAX: Final = 20_000
+"""Parts of a column: more than a schema of the greatest size can write out. Types that contain other types several
+times make more: thirty types, of which each contains the next one twice, have a billion parts."""
+
 BIGINT_MIN: Final = -(1 << 63)
 BIGINT_MAX: Final = (1 << 63) - 1
 
@@ -18,6 +22,23 @@ class Unmapped(Exception):
 
     def __init__(self, at: str, why: str) -> None:
         super().__init__(f"{at} {why}")
+
+
+class PartCount:
+    """Counts the parts of a schema while they are mapped."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, at: str) -> None:
+        """Count the part at the path `at`. Raises Unmapped when there are more than PARTS_MAX."""
+        self._count += 1
+        if self._count > PARTS_MAX:
+            raise Unmapped(
+                at,
+                f"comes after {PARTS_MAX} other parts, the most that a column has: types that contain other types "
+                "several times multiply; let them do so less often",
+            )
 
 
 class Unfit(Exception):

@@ -13,8 +13,8 @@ from konverse.bridge.validation.xml_schemas import read
 from konverse.schemas.validation import parser_of as parser_for
 from konverse.schemas.validation import tree_of
 
-from .shapes import Parser, Shape, Unfit, Unmapped, listed, struct
-from .xml_values import builtin, present, text_of
+from .shapes import Parser, PartCount, Shape, Unfit, Unmapped, listed, struct
+from .xml_values import builtin, present, text_of, words_of
 
 XSD: Final = "{http://www.w3.org/2001/XMLSchema}"
 NIL: Final = "{http://www.w3.org/2001/XMLSchema-instance}nil"
@@ -103,9 +103,11 @@ class _XmlMapping:
 
     def __init__(self, known: _Known) -> None:
         self._known = known
+        self._parts = PartCount()
 
     def element(self, node: Any, at: str, inside: tuple[str, ...]) -> Shape:
         """The shape of an element, from its declaration."""
+        self._parts.add(at)
         if node.get("ref"):
             name = resolved(node, node.get("ref"))
             if name in self._known.heads:
@@ -167,7 +169,7 @@ class _XmlMapping:
         name = items.get("itemType")
         item = self._simple(items, at) if name is None else self._named(resolved(items, name), at)
         words = listed(item)
-        return Shape(words.arrow, lambda text: words.make(text.split()))
+        return Shape(words.arrow, lambda text: words.make(words_of(text)))
 
     # ------------------------------------------------------------------------------------------------- complex types
 
@@ -204,6 +206,7 @@ class _XmlMapping:
 
     def _content(self, node: Any, at: str, inside: tuple[str, ...], *, many: bool) -> Iterator[tuple[str, _Field]]:
         """The fields for the elements and attributes in a type, group, sequence or choice."""
+        self._parts.add(at)
         for each in node.iterchildren(f"{XSD}*"):
             kind, often = _local(each.tag), many or each.get("maxOccurs", "1").strip() not in ("0", "1")
             if kind == "element" and each.get("maxOccurs", "1").strip() != "0":
@@ -213,8 +216,9 @@ class _XmlMapping:
             elif kind in ("sequence", "choice", "all"):
                 yield from self._content(each, at, inside, many=often)
             elif kind in ("group", "attributeGroup"):
-                found = self._known.find(kind, resolved(each, each.get("ref")), at)
-                yield from self._content(found, at, inside, many=often)
+                ref = resolved(each, each.get("ref"))
+                self._check_end(f"{kind} {ref}", at, inside)
+                yield from self._content(self._known.find(kind, ref, at), at, (*inside, f"{kind} {ref}"), many=often)
             elif kind == "attribute" and each.get("use") != "prohibited":
                 yield self._attribute(each, at)
 
@@ -233,6 +237,8 @@ class _XmlMapping:
             tag = resolved(node, node.get("ref"))
             found = self._known.of.get(("attribute", tag))
             name = _local(tag)
+            if default is None and found is not None:
+                default = found.get("default", found.get("fixed"))
             shape = builtin("string", at) if found is None else self._simple(found, f"{at}.@{name}")
             return f"_{name}", _Field(tag, shape, is_attribute=True, default=default)
         root = node.getroottree().getroot()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
@@ -16,6 +16,10 @@ from konverse.spark.log.columns import TIMESTAMP
 from .shapes import Shape, Unfit, bigint
 
 _DATE: Final = re.compile(r"(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:\d\d)?")
+_MIDNIGHT: Final = re.compile(r"T24:00:00(?:\.0+)?(?=Z|[+-]|$)")
+"""The end of a day, which Python before 3.14 does not read: the same moment as the beginning of the next day."""
+_BLANKS: Final = re.compile(r"[ \t\r\n]+")
+"""White space of XML. Other spaces of Unicode, such as U+00A0, are characters like letters."""
 
 _BIGINTS: Final = ("byte", "short", "int", "long", "unsignedByte", "unsignedShort", "unsignedInt")
 _INTEGERS: Final = (
@@ -41,8 +45,13 @@ def builtin(name: str, at: str) -> Shape:
     return Shape(pa.string(), str if name in _KEEPING_SPACE else _collapsed)
 
 
+def words_of(text: str) -> list[str]:
+    """The parts of a text between white space."""
+    return [word for word in _BLANKS.split(text) if word]
+
+
 def _collapsed(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(words_of(text))
 
 
 def _decimal(text: str, at: str, scale: int) -> Decimal:
@@ -72,8 +81,9 @@ def _day(text: str, at: str) -> date:
 
 def _moment(text: str, at: str) -> datetime:
     """The time in UTC; a time without a zone counts as UTC."""
+    written, ends = _MIDNIGHT.subn("T00:00:00", text.strip())
     try:
-        value = datetime.fromisoformat(text.strip())
+        value = datetime.fromisoformat(written) + timedelta(days=ends)
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
     except (ValueError, OverflowError):
         raise Unfit(f"{at} is {text.strip()}, which is not a time in the years 1 to 9999") from None

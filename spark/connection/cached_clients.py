@@ -11,7 +11,7 @@ Client = TypeVar("Client")
 
 log: Final = logging.getLogger("konverse.spark")
 
-RESTING_MAX: Final = 4
+IDLE_CLIENTS_MAX: Final = 4
 """Maximum number of idle clients in a process, which works with few clusters and queries at a time."""
 
 
@@ -28,11 +28,11 @@ class IdleClients(Generic[Client]):
         return self._clients.pop((os.getpid(), *key), None)
 
     def keep(self, key: tuple[Any, ...], client: Client) -> None:
-        """Keep a client idle, unless the key has one already. Closes the oldest beyond RESTING_MAX. Raises nothing."""
+        """Keep an idle client, unless the key has one. Closes the oldest beyond IDLE_CLIENTS_MAX. Raises nothing."""
         process = os.getpid()
         kept = self._clients.setdefault((process, *key), client)
         ours = [one for one in [*self._clients] if one[0] == process]
-        over = [self._clients.pop(one, None) for one in ours[:-RESTING_MAX]]
+        over = [self._clients.pop(one, None) for one in ours[:-IDLE_CLIENTS_MAX]]
         for one in (*over, None if kept is client else client):
             if one is not None:
                 self._close_client(one)

@@ -51,7 +51,7 @@ def kafka_of(settings: Reachable) -> Kafka:
     """The factory of the bridge's clients for these options."""
     key = (settings.bootstrap, *sorted(settings.client.items()))
     if key not in _KAFKAS:
-        if len(_KAFKAS) >= KAFKAS_MAX:  # passwords change in a process that lives long
+        if len(_KAFKAS) >= KAFKAS_MAX:  # a long-lived process may see many passwords
             del _KAFKAS[next(iter(_KAFKAS))]
         url = f"kafka://{settings.bootstrap}"
         client = {name: value for name, value in settings.client.items() if name not in OWN_PROPERTIES}

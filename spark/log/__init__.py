@@ -4,7 +4,7 @@ A task reads millions of records, and a Python call for each of them would cost 
 are judged column by column: numpy slices the fixed part of all headers at once, Arrow finds the different suffixes, and
 only those are parsed.
 
-A reader of `spark.read` drives it: `Topic.chunks` gives lists of records, `Ingest.take` judges them, and
+A reader of `spark.read` drives this package: `Topic.chunks` gives lists of records, `Ingest.take` judges them, and
 `columns.batch` makes an Arrow batch of the rows. For the journal, `Decisions.judge` and `rows` take the place of the
 latter two.
 

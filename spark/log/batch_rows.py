@@ -47,6 +47,28 @@ class AcceptedRows(NamedTuple):
     """Number of all rows of the decision."""
 
 
+class _SameNumber(list[Message]):
+    """The rows that wait under one number of an attempt: one, unless a foreign producer wrote others."""
+
+    __slots__ = ("_contents",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._contents: set[tuple[object, ...]] | None = None
+        """Content of each row; None until the number comes again, which is rare."""
+
+    def put(self, row: Message) -> None:
+        """Add a row, unless one with its content is there."""
+        if self:
+            if self._contents is None:
+                self._contents = {_content(self[0])}
+            content = _content(row)
+            if content in self._contents:
+                return
+            self._contents.add(content)
+        self.append(row)
+
+
 class BatchRows:
     """The rows that wait in one partition."""
 
@@ -57,8 +79,8 @@ class BatchRows:
         """Attempt, in the form of `_name` -> offset of the DECISION that dropped its rows: rows before it are void."""
         self._cut = cut
         """The start of the log was deleted, maybe with rows of a batch: the rows that are left are then accepted."""
-        self._waiting: dict[Attempt, dict[int, list[Message]]] = {}
-        """Attempt -> the rows of each number: several where a stranger wrote under it, too."""
+        self._waiting: dict[Attempt, dict[int, _SameNumber]] = {}
+        """Attempt -> row number -> rows."""
         self.lost_at: int | None = None
         """Offset of the last DECISION that found some of its rows deleted; None when there was none."""
 
@@ -70,7 +92,7 @@ class BatchRows:
                 self._wait(envelope, envelope.suffix.detail, messages[row])
 
     def recall(self, headers: Sequence[bytes | None], messages: Sequence[Message], rows: Sequence[int]) -> None:
-        """Let PENDING records that were read before wait again. A track that is forgotten since has no waiting rows."""
+        """Let PENDING records that were read before wait again. A track forgotten since then has no waiting rows."""
         for row in rows:
             envelope = decode(cast("bytes", headers[row]))
             detail = envelope.suffix.detail
@@ -82,9 +104,11 @@ class BatchRows:
         if detail.batch <= self._last_decided(attempt[0]) or not 0 <= envelope.counter < BATCH_RECORDS_MAX:
             return
         if self._is_after_veto(attempt, row):
-            same = self._waiting.setdefault(attempt, {}).setdefault(envelope.counter, [])
-            if not same or _content(row) not in map(_content, same):
-                same.append(row)
+            numbers = self._waiting.setdefault(attempt, {})
+            same = numbers.get(envelope.counter)
+            if same is None:
+                same = numbers[envelope.counter] = _SameNumber()
+            same.put(row)
 
     def decide(self, header: bytes, decision: Message) -> AcceptedRows | None:
         """Apply an accepted DECISION. Returns the rows that it accepts, if any."""
@@ -146,8 +170,9 @@ class BatchRows:
     def _last_decided(self, track: Track) -> int:
         """Highest decided batch of a track.
 
-        When there are too many tracks, the oldest one without waiting rows is forgotten. Its late rows wait until the
-        owner vetoes them. So this has to be the track that the owner forgets: no veto comes for rows void to the owner.
+        When there are too many tracks, the oldest one without waiting rows is forgotten. Late rows of a forgotten track
+        wait until the owner vetoes them, and an owner that still knows the track sends no veto. So this must be the
+        track that the owner forgets, too.
         """
         if track not in self._decided:
             if len(self._decided) >= QUERY_ENTRIES_MAX:

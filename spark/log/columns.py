@@ -167,6 +167,6 @@ ACCEPTED_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (GROUP, 
 
 
 def groups_of(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
-    """Handle -> conversation group of each side that a partition has now. Raises as `queue_of` and `fold` do."""
+    """Handle -> conversation group of each side now in a partition. Raises the errors of `queue_of` and `fold`."""
     sides = fold(settings, queue_of(settings), partition).live()
     return {handle(side.conversation, side.role): side.group_id for side in sides}

@@ -1,8 +1,8 @@
 """Contested records: a used counter of a writer with other content (protocol.md section 9f).
 
-A foreign producer wrote in the name of a sender, and the queue's receivers get both records. Its owner knows that from
-its memory. Here a record is compared with the 4,096 records before it, or fewer if their headers and bodies have more
-than 1 MiB together. Records before the start of the read are not compared.
+A foreign producer wrote in the name of a sender, and the queue's receivers get both records. An owner detects this by
+the records that it remembers. Here a record is compared with the 4,096 records before it, or fewer if their headers and
+bodies have more than 1 MiB together. Records before the start of the read are not compared.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ContestedCount:
 
 
 class _Records(NamedTuple):
-    """Consecutive records, as far as they are compared."""
+    """Consecutive records, reduced to the fields that the comparison needs."""
 
     offset: Ints
     tagged_writer: NDArray[np.void]
@@ -76,7 +76,7 @@ class _Records(NamedTuple):
         )
 
     def bytes_before(self) -> Ints:
-        """Sum of the sizes of all records before each place, and of all."""
+        """For each place the bytes of all records before it; last, the bytes of all records."""
         sizes = map(int.__add__, map(len, self.header), map(len, self.body))
         return np.cumsum([0, *sizes])
 
@@ -86,7 +86,7 @@ class ContestedRecords:
 
     def __init__(self) -> None:
         self._recent: deque[tuple[_Records, int]] = deque()
-        """Records of the last calls, and the bytes of each call's; they are joined when a duplicate comes."""
+        """The records of each of the last calls, and their bytes. They are joined when a duplicate comes."""
         self._count = self._bytes = 0
 
     def judge(
@@ -116,7 +116,7 @@ class ContestedRecords:
         return pairs
 
     def _keep(self, came: _Records) -> None:
-        """Keep these records, and forget those of calls before all that a next record is compared with."""
+        """Keep these records. Forget those of earlier calls with which no further record is compared."""
         size = sum(map(len, came.header)) + sum(map(len, came.body))
         self._recent.append((came, size))
         self._count += len(came.offset)
@@ -175,5 +175,5 @@ def _is_contested(known: _Records, at: int, compared: list[int]) -> bool:
 
 
 def _oldest(bytes_before: Ints, at: int) -> int:
-    """Place of the oldest record with which the one at a place is compared."""
+    """Place of the oldest record that is compared with the record at the place `at`."""
     return max(0, at - RECENT_RECORDS_MAX, int(np.searchsorted(bytes_before, bytes_before[at] - RECENT_BODY_BYTES_MAX)))

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import NO_WRITER, Role
-from konverse.schemas.limits import HEADER_BYTES_MAX
+from konverse.schemas.limits import HEADER_BYTES_MAX, WRITER_RECORDS_MAX
 from konverse.schemas.wire import envelope
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, WRITER_AT
-from konverse.schemas.wire.records import Kind
+from konverse.schemas.wire.records import NO_SEQUENCE, Kind
 
 from .suffix import message_type
 
@@ -76,11 +76,14 @@ def decode(headers: Sequence[bytes | None]) -> Frame:
     sound = (lengths > PREFIX_BYTES) & (lengths <= HEADER_BYTES_MAX)
     kind = blob[starts]
     role = blob[starts + 2]
-    sound &= ((kind | role) & 1 == 0) & (kind < 2 * len(Kind)) & (role < 2 * len(Role))
+    sound &= ((kind | role) & 1 == 0) & (kind < 2 * Kind.LATER) & (role < 2 * len(Role))
     counter, at, short = read_longs(blob, starts + PREFIX_BYTES)
     sound &= short
     sequence, at, short = read_longs(blob, at)
     sound &= short & (at <= ends)
+    sound &= (
+        (counter >= 0) & (counter < WRITER_RECORDS_MAX) & (sequence >= NO_SEQUENCE) & (sequence < WRITER_RECORDS_MAX)
+    )
     types, typed = _message_types(joined, starts, np.where(sound, at, ends), ends)
     sound &= typed & ~_is_zero(blob, starts + WRITER_AT)
     closes = kind == 2 * Kind.CLOSE_WRITER

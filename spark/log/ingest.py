@@ -19,7 +19,7 @@ from .frame import TAG_BYTES, Frame, decode
 from .headers import Headers, split
 
 UNKNOWN: Final = -1
-"""Stands for the counter of a row of a batch that is not known."""
+"""Stands for the counter of a batch row whose real counter is not known."""
 
 
 class RecordVerdict(IntEnum):
@@ -141,7 +141,7 @@ class Ingest:
         return IngestedRows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
 
     def _counters(self, writer: bytes, won: AcceptedRows) -> NDArray[np.int64]:
-        """The counters of accepted rows; UNKNOWN when earlier rows of the query may be deleted: no record holds one."""
+        """The counters of accepted rows; UNKNOWN when earlier rows of the query may be deleted: no record names it."""
         known = self._acceptance
         if known.cut and writer not in known.next:
             return np.full(len(won.places), UNKNOWN, np.int64)

@@ -1,8 +1,8 @@
 """The message type at the head of an envelope's suffix, with a check that the rest is as an encoder writes it.
 
-`konverse.schemas.wire.envelope.decode_suffix` answers the same question and also builds the values, in 20 to 60 us. It
+`konverse.schemas.wire.envelope.decode_suffix` answers the same question and also builds the values, in 20 to 60 µs. It
 caches its results, but a suffix with a BEGIN block or the detail of an END differs for every conversation, and Spark
-reads conversations by the million. So this module walks the usual forms in 1 to 4 us, and leaves anything that is not
+reads conversations by the million. So this module walks the usual forms in 1 to 4 µs, and leaves anything that is not
 plainly well-formed to the real decoder. A property test compares the two.
 """
 
@@ -15,7 +15,14 @@ from typing import Final
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
 from konverse.schemas.wire.envelope import decode_suffix
-from konverse.schemas.wire.records import LEGAL_TOPIC, PARTITION_MAX, BounceReason, NoticeReason
+from konverse.schemas.wire.records import (
+    FOR_EVER,
+    LEGAL_TOPIC,
+    PARTITION_MAX,
+    BounceReason,
+    NoticeReason,
+    checked_timeout,
+)
 from konverse.schemas.wire.varint import read_varint
 
 _TOPIC: Final = re.compile(LEGAL_TOPIC.pattern.encode())
@@ -113,7 +120,11 @@ def _begin(data: bytes, at: int) -> int:
     at = _address(data, _address(data, at)) + 16
     at = _optional(_key, data, at)
     at = _optional(_name, data, at)
-    return _number(data, at)
+    behind = _number(data, at)
+    lifetime_ms, _ = read_varint(data, at)
+    if lifetime_ms != FOR_EVER:
+        checked_timeout(lifetime_ms)
+    return behind
 
 
 def _end(data: bytes, at: int) -> int:
@@ -142,7 +153,7 @@ def _pending(data: bytes, at: int) -> int:
     at = _number(data, at + 16)
     if data[at] > 1:
         raise ValueError("not a boolean")
-    return _address(data, at + 1)
+    return _address(data, at + 1) + 16
 
 
 def _reason(data: bytes, at: int, count: int) -> int:

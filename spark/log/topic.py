@@ -151,7 +151,7 @@ class Topic:
                 if first is None:
                     raise self._stalled(partition, position)
                 messages = [first, *consumer.consume(CHUNK_RECORDS_MAX - 1, 0)]
-                if KafkaError in set(map(type, map(Message.error, messages))):  # comparing one with None fails
+                if KafkaError in set(map(type, map(Message.error, messages))):  # comparing an error with None fails
                     messages, position = self._without_events(messages, position)
                 if messages:
                     position = max(position, _offset(messages[-1]) + 1)
@@ -196,7 +196,7 @@ class Topic:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own codes are named so
                 position = max(position, _offset(message))
-            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of a group that is not used
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # the group is not used
                 raise self._failure(error)
         return records, position
 
@@ -221,7 +221,8 @@ class Topic:
 
     def _unavailable(self, error: KafkaException) -> KonverseError:
         cause = error.args[0]
-        if cause.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  # also for a topic that it may not describe
+        # librdkafka reports this, too, for a topic that this principal may not describe.
+        if cause.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001
             with suppress(KafkaException):
                 name = self._settings.topic
                 cause = self._consumer.list_topics(name, ANSWER_S_MAX).topics[name].error or cause

@@ -7,8 +7,8 @@ records before a record decide whether it counts.
 Five laws hold:
 
 1. Reading takes nothing from the receivers of the queue. A stream commits offsets in a consumer group of its own, so
-   that truncation spares the records that it has not read. It writes its states into a folder; nothing depends on them
-   but speed, as long as the log has its start.
+   that truncation spares the records that it has not read. It writes its states into a folder; only its speed depends
+   on them, as long as the log has its start.
 2. A stream gives a row once, however its log is cut into micro-batches and tasks, while the log has its start or the
    stream has its states. A restart continues after the last micro-batch of the checkpoint.
 3. A row that Spark wrote appears where the log decides about its batch, with the offset and time of its writing.

@@ -77,7 +77,7 @@ class ConversationsReader(QueueReader[SideRow]):
 
     columns = COLUMNS
 
-    def things(self, part: QueuePartition) -> list[SideRow]:
+    def row_sources(self, part: QueuePartition) -> list[SideRow]:
         """The sides of one partition, with counts of the records for them."""
         came = self._counts(part)
         return _sides(part.partition, self.fold(part).live(), came)

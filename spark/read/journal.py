@@ -54,7 +54,7 @@ class JournalReader(RangesReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A task for each partition whose journal has something to read."""
-        from konverse.spark.connection.clients import queue_of  # noqa: PLC0415  # tasks do without the bridge
+        from konverse.spark.connection.clients import queue_of  # noqa: PLC0415  # for the driver alone
 
         return parts(queue_of(self._settings), self.ranges())
 

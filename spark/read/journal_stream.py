@@ -31,7 +31,7 @@ class JournalStreamReader(RangesStreamReader):
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
         """A task for each range. The queue is looked up once: `ranges` notices when it was created again."""
-        from konverse.spark.connection.clients import queue_of  # noqa: PLC0415  # tasks do without the bridge
+        from konverse.spark.connection.clients import queue_of  # noqa: PLC0415  # for the driver alone
 
         ranges = self.ranges(start, end)
         if self._queue is None:

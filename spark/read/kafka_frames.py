@@ -72,7 +72,7 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _apart(headers: Any) -> tuple[list[bytes | None], pa.ListArray]:
     """Our header of each row, and the users' headers. Of several headers of our name the first is ours (M11)."""
-    pairs = headers.flatten()
+    pairs = headers.flatten().cast(HEADERS_TYPE.value_type)  # Spark may be set to give large strings
     rows = headers.value_parent_indices().to_numpy()
     is_ours = pc.equal(pairs.field("key"), HEADER).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003  # Arrow takes a positional argument
     found: list[bytes | None] = [None] * len(headers)

@@ -59,16 +59,16 @@ class QueueReader(DataSourceReader, Generic[Of]):
         """The rows of one partition."""
         assert isinstance(partition, QueuePartition)
         with rare_collections():
-            things = self.things(partition)
-        for start in range(0, len(things), ROWS_MAX):
-            some = things[start : start + ROWS_MAX]
+            sources = self.row_sources(partition)
+        for start in range(0, len(sources), ROWS_MAX):
+            some = sources[start : start + ROWS_MAX]
             arrays = [pa.array(map(self.columns[field.name.lower()].make, some), field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     @abstractmethod
-    def things(self, part: QueuePartition) -> Sequence[Of]:
-        """The things in a partition, in the order of their rows."""
+    def row_sources(self, part: QueuePartition) -> Sequence[Of]:
+        """The objects from which the rows of a partition are made, in the order of the rows."""
 
     def fold(self, part: QueuePartition) -> Partition:
-        """The state of a partition as an owner that began now would have it; raises as `connection.clients.fold`."""
+        """The state of a partition as an owner that began now would have it. Raises the errors of `clients.fold`."""
         return fold(self._settings, part.queue, part.partition)

@@ -70,7 +70,7 @@ class RangesReader(DataSourceReader):
         """One range for each partition with records to read. TopicMismatch when the topics are not the queue's."""
         queue = None
         if self._settings.queue is not None:
-            from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # tasks do without the bridge
+            from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # for the driver alone
 
             queue = check_queue(self._settings)
         with Topic(self._settings) as topic:
@@ -83,8 +83,8 @@ class RangesReader(DataSourceReader):
 
     def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds], tag: bytes | None) -> list[Range]:
         settings, only = self._settings, self._settings.conversations
-        first = resolve(topic, "startingOffsets", settings.starting, bounds)
-        end = resolve(topic, "endingOffsets", settings.ending, bounds)
+        first = _within(resolve(topic, "startingOffsets", settings.starting, bounds), bounds)
+        end = _within(resolve(topic, "endingOffsets", settings.ending, bounds), bounds)
         for one in bounds:
             if first[one] > end[one]:
                 raise InvalidSettings(
@@ -163,7 +163,7 @@ def check_groups(settings: ConnectionSettings, schema: pa.Schema) -> None:
 
 
 def _groups(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
-    from konverse.spark.log.columns import groups_of  # noqa: PLC0415  # tasks do without the bridge
+    from konverse.spark.log.columns import groups_of  # noqa: PLC0415  # for one column alone
 
     return groups_of(settings, partition)
 
@@ -268,6 +268,11 @@ def resolve(topic: Topic, option: str, offsets: Offsets, bounds: Mapping[int, Bo
     times = {one: position.time_ms for one in bounds if isinstance(position := offsets.of(one), Since)}
     found = topic.since(times) if times else {}
     return {one: found[one] if one in found else _offset(option, offsets.of(one), one, bounds[one]) for one in bounds}
+
+
+def _within(offsets: Mapping[int, int], bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """The offsets, at most the ends of the logs as planned: a time is looked up later, when a log may be longer."""
+    return {one: min(offset, bounds[one].end) for one, offset in offsets.items()}
 
 
 def _offset(option: str, position: Position, partition: int, bound: Bounds) -> int:

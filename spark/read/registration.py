@@ -83,7 +83,7 @@ class Registration:
         return next(((answer.topic, answer.error) for answer in answers if answer.error is not None), None)
 
     def _reported(self) -> KafkaError | None:
-        """The client's error about its group, which a commit does not name: it only says that it waited."""
+        """The client's error about its group. The error of the failed commit says only that the client waited."""
         message = self._consumer.poll(0.0)
         return None if message is None else message.error()
 

@@ -66,7 +66,7 @@ class ReturnedReader(QueueReader[ReturnedRow]):
 
     columns = COLUMNS
 
-    def things(self, part: QueuePartition) -> list[ReturnedRow]:
+    def row_sources(self, part: QueuePartition) -> list[ReturnedRow]:
         """The mailbox of one partition, in the order in which its messages came back."""
         state = self.fold(part)
         back = [one for one in state.mailbox.entries.values() if one.message_type]  # transactions have no type

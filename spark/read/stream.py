@@ -114,6 +114,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partitions=_named(begin),
             states=log_starts,
         )
+        if self._stop_at is not None:  # Spark asks for the ends first, and records may have come since
+            begins = self._initial["partitions"]
+            self._stop_at = {name: max(end, begins.get(name, end)) for name, end in self._stop_at.items()}
         return self._initial
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
@@ -141,9 +144,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, "partitions": ends, "states": states}
 
     def _states(self, start: Position, begin: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
-        """Offsets at which states are stored once the tasks up to `ends` are done. A run stores each first state.
+        """Offsets at which states are stored once the tasks up to `ends` are done.
 
-        The offsets are kept in the checkpoint, so that after a restart the micro-batch's tasks store the same states.
+        The first state of each partition in a run is always stored. The offsets are kept in the checkpoint, so that
+        after a restart the micro-batch's tasks store the same states.
         """
         written, now_s = dict(_states_of(start)), time.monotonic()
         for name, end in ends.items():
@@ -223,7 +227,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Registration(self._settings, reader)
 
     def _topic_id(self) -> str:
-        from konverse.spark.connection.clients import topic_id  # noqa: PLC0415  # tasks do without the bridge
+        from konverse.spark.connection.clients import topic_id  # noqa: PLC0415  # for the driver alone
 
         return topic_id(self._settings)
 

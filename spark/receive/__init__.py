@@ -4,8 +4,8 @@ Here Spark is a receiver like any other: a reader of the bridge in each task (`m
 driver (`process`, `route`) owns partitions, and their commits have the answers. `spark.read`, in contrast, takes
 nothing from the queue.
 
-`mapping.Batches` drives it. It takes a batch of transactions from the reader, asks the task about all of them at once,
-and applies the task's result to each transaction. The task is `mapping.Answerer` or `routing.Classification`.
+`mapping.Batches` drives the work. It takes a batch of transactions from the reader, asks the task about all of them at
+once, and applies the task's result to each transaction. The task is `mapping.Answerer` or `routing.Classification`.
 
 Four laws hold:
 
@@ -17,7 +17,7 @@ Four laws hold:
 3. An error that no retry can fix ends the job with InvalidSettings, and suspends nothing: rows of a wrong shape, a
    frame that Spark cannot plan, a Spark that no longer runs.
 4. A dead task or driver remains a member of the consumer group until its session times out. A reader that may follow
-   one waits that much longer; otherwise the messages of its partitions would be left in the queue.
+   a dead one waits that much longer; otherwise the messages of its partitions would be left in the queue.
 
 While the function works, another thread lets the reader keep its partitions, commit finished work and read ahead.
 

@@ -169,7 +169,7 @@ def column_of(answered: Any, field: pa.Field) -> list[Any]:
         values = values.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidSettings(f"column {field.name!r} came back as {column.type}, not {field.type}: {error}") from None
-    if field.type == pa.binary() or (field.name == RECEIPT and not values.null_count):  # few values are equal
+    if field.type == pa.binary() or (field.name == RECEIPT and not values.null_count):  # few values repeat
         return cast("list[Any]", values.to_numpy().tolist())
     # equal texts become one object, which makes their comparison fast
     return [*chain.from_iterable(map(_decoded, values.dictionary_encode().chunks))]
@@ -187,7 +187,7 @@ def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
 def apply(transaction: Transaction, part: AnsweredTransaction) -> Done:
     """Stage the answers. A conversation on which EndDialog or an Error was received is ended, if no answer ends it.
 
-    Raises what Transaction.send and Transaction.end raise for an impossible answer. The text then names the message
+    Raises the errors of Transaction.send and Transaction.end for an impossible answer. The text then names the message
     and, if only one can be the cause, the column.
     """
     messages, first, rows = part
@@ -200,7 +200,7 @@ def apply(transaction: Transaction, part: AnsweredTransaction) -> Done:
                 replies += 1
             if error is not None and dialog not in ended:
                 if error <= 0:
-                    raise BadInput(f"it is {error}; an error has a code of 1 or more, null means no error")
+                    raise BadInput(f"the code is {error}; give 1 or more, or null for no error")
                 transaction.end(dialog, error=error, description=shortened(description or f"Error {error}."))
                 ended.add(dialog)
             elif end and dialog not in ended:  # several rows of a conversation may end it

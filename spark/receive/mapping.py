@@ -81,7 +81,7 @@ class MappingTask(Protocol[Counts]):
         ...
 
     def check(self) -> object:
-        """Called after `ask` has raised. Raises, which ends the job, if `ask` would fail for any transactions."""
+        """Called after `ask` has raised. Raises if `ask` would fail on every transaction, and so ends the job."""
         ...
 
 
@@ -93,7 +93,7 @@ class QueueSource(NamedTuple):
     rows: int
     """Approximate number of messages in a batch."""
     timeout: float | None
-    behind_a_dead_one: bool = False
+    may_follow_dead_reader: bool = False
     """The reader may follow one that died. It then waits longer, until Kafka has moved the dead reader's partitions.
 
     If it ended before that, the messages in those partitions would be left in the queue.
@@ -116,14 +116,14 @@ class QueueSource(NamedTuple):
         except KafkaException as error:  # the group does not exist, or may not be described
             log.debug("the members of group %s cannot be listed: %s", group, kafka.words(error, Need.group(group)))
             return self
-        return self._replace(behind_a_dead_one=bool(found.members))
+        return self._replace(may_follow_dead_reader=bool(found.members))
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Broker, Reader]]:
         """A broker, and a reader of the queue, in this process."""
         with Broker(self.settings) as broker:
             timeout = self.timeout
-            if timeout is not None and self.behind_a_dead_one:
+            if timeout is not None and self.may_follow_dead_reader:
                 timeout += broker.operations.session_timeout_s() or SESSION_TIMEOUT_S
             with broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=timeout) as reader:
                 yield broker, reader
@@ -161,17 +161,17 @@ def in_tasks(
     def run(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
-        mine = source._replace(behind_a_dead_one=source.behind_a_dead_one or again)
+        mine = source._replace(may_follow_dead_reader=source.may_follow_dead_reader or again)
         yield pa.RecordBatch.from_pylist([{"done": json.dumps(work(mine))}])
 
     try:
         rows = spark.range(tasks, numPartitions=tasks).mapInArrow(run, "done string").collect()
     except PySparkException as error:
-        raise _own(error) or error from None
+        raise own_error(error) or error from None
     return [json.loads(row.done) for row in rows]
 
 
-def _own(error: PySparkException) -> KonverseError | None:
+def own_error(error: PySparkException) -> KonverseError | None:
     """The error of konverse that a task has raised; Spark passes on only its text."""
     found = _RAISED.findall(str(error))
     kind = getattr(errors, found[-1][0], None) if found else None

@@ -40,7 +40,7 @@ EVERY_S: Final = 1.0
 """Interval at which a task reports its counts, and the driver reads them."""
 
 NOTE_BYTES_MAX: Final = 4_000
-"""Kafka keeps this much metadata of an offset, unless it is set otherwise (`offset.metadata.max.bytes`)."""
+"""Within Kafka's bound on the metadata of an offset, which is 4,096 bytes by default (`offset.metadata.max.bytes`)."""
 
 Shown = Callable[[Routed], object]
 

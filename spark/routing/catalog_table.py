@@ -1,6 +1,6 @@
 """A routing table of the catalog as a classifier: the same table that router services and `konverse table` use.
 
-Spark joins it to the messages. A batch is classified by the version that this process has when the batch begins.
+Spark joins the table to the messages. A batch is classified by the version that this process has when it begins.
 """
 
 from __future__ import annotations

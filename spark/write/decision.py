@@ -203,6 +203,12 @@ class BatchDecision:
                 del _PRODUCERS[next(iter(_PRODUCERS))]
             producer = _PRODUCERS[self._kafka] = self._kafka.journal_producer()
         answers: list[object] = []
+
+        def answered(error: object, _message: object) -> None:
+            answers.append(error)
+            if error is None:  # maybe late, while records of a later call are waited for
+                self._left = True
+
         try:
             for header, key, body in effect.records:
                 producer.produce(
@@ -210,17 +216,16 @@ class BatchDecision:
                     body,
                     key,
                     place.partition,
-                    lambda error, _: answers.append(error),
+                    answered,
                     headers={HEADER: header},
                 )
             producer.flush(AGAIN_EVERY_S)
         except (BufferError, KafkaException) as error:  # the record is appended again later
             _PRODUCERS.pop(self._kafka, None)
             answers.append(error.args[0])
-        self._left = self._left or any(answer is None for answer in answers)  # comparing an error with None fails
         failures = [answer for answer in answers if answer is not None]
         if not self._left:  # else the outcome is unknown
-            self._kafka.check_taken(place.topic, failures)
+            self._kafka.check_written(place.topic, failures)
         if failures:
             why = self._kafka.words(failures[0], Need.topic("WRITE", place.topic))
             log.warning(

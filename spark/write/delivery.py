@@ -1,7 +1,7 @@
 """Hands the records of one execution of a task to Kafka, and checks that all of them are in their logs.
 
-Counting acknowledgements is not enough: a client was seen that lost a record in the middle and had the later ones
-acknowledged. So each record must have an offset, and the offsets of a partition must rise in the order in which its
+Counting acknowledgements is not enough: a client was seen to lose a record in the middle, while Kafka acknowledged the
+later ones. So each record must have an offset, and the offsets of a partition must rise in the order in which its
 records were handed over.
 """
 
@@ -45,7 +45,7 @@ class _KeptProducers(threading.local):
 _KEPT: Final = _KeptProducers()
 
 
-class _Heard:
+class _Acknowledgements:
     """Takes the acknowledgements of the records for one partition."""
 
     __slots__ = ("_last", "_place", "_settings", "acknowledged", "failure")
@@ -87,7 +87,7 @@ class Delivery:
         if self._key not in _KEPT.producers and len(_KEPT.producers) >= KAFKAS_MAX:
             del _KEPT.producers[next(iter(_KEPT.producers))]
         _KEPT.producers[self._key] = self._producer
-        self._heard: dict[Address, _Heard] = {}
+        self._heard: dict[Address, _Acknowledgements] = {}
         self.handed = 0
 
     @property
@@ -95,11 +95,11 @@ class Delivery:
         """Number of records that Kafka has acknowledged."""
         return sum(heard.acknowledged for heard in self._heard.values())
 
-    def heard(self, address: Address) -> _Heard:
+    def heard(self, address: Address) -> _Acknowledgements:
         """The callback for reports on the records for a partition."""
         found = self._heard.get(address)
         if found is None:
-            found = self._heard[address] = _Heard(address, self._settings)
+            found = self._heard[address] = _Acknowledgements(address, self._settings)
         return found
 
     def hand(self, records: Records) -> None:
@@ -133,7 +133,7 @@ class Delivery:
     def _hand_again(
         self, address: Address, body: bytes | None, key: bytes, headers: Any, error: BufferError | KafkaException
     ) -> None:
-        """Hand over a record that the client did not take: wait while its buffer is full, raise what it refuses."""
+        """Hand over a record that the client did not take: wait while its buffer is full, raise if it refuses."""
         deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
         heard = self.heard(address)
         while True:
@@ -152,7 +152,7 @@ class Delivery:
     def finish(self) -> int:
         """Wait until all records are acknowledged, and return their number.
 
-        Raises KafkaUnavailable when one is not acknowledged in time, or out of order.
+        Raises KafkaUnavailable when a record is not acknowledged in time, or out of order.
         """
         deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
         while self.acknowledged < self.handed:

@@ -16,8 +16,12 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.identifiers import Address, owner_writer
 from konverse.schemas.wire.records import Begin
 
-VERSION: Final = 8
-"""UUID version of the conversations that a plan makes. Brokers make no UUIDs of this version."""
+_VERSION: Final = 8
+"""UUID version of the conversations that a plan makes. Sessions make no ids of this version, but routers do."""
+_VERSION_AT: Final = 6
+_MARK_AT: Final = slice(9, 12)
+_MARK: Final = b"\xd1\x3c\xa8"
+"""Mark of a plan in a conversation id. Ids of routers have another one there (`routing.loops`)."""
 
 _STREAMS: Final = UUID("6f0e4d5e-6b0c-5c39-9a53-7d5b1a0f2c11")
 _NAMES: Final = UUID("0a5f7a34-5c1c-5d0e-8f7e-3f1f2b9ad2c7")
@@ -80,10 +84,17 @@ class Plan(NamedTuple):
 
 
 def _identifier(data: bytes) -> bytes:
-    """A UUID of VERSION, made of the SHA-256 of these bytes."""
+    """A UUID of _VERSION with _MARK, made of the SHA-256 of these bytes."""
     value = int.from_bytes(sha256(data).digest()[:16], "big")
-    value = value & ~(0xF << 76) & ~(0b11 << 62) | VERSION << 76 | 0b10 << 62
-    return value.to_bytes(16, "big")
+    value = value & ~(0xF << 76) & ~(0b11 << 62) | _VERSION << 76 | 0b10 << 62
+    made = bytearray(value.to_bytes(16, "big"))
+    made[_MARK_AT] = _MARK
+    return bytes(made)
+
+
+def is_of_plan(conversation: bytes) -> bool:
+    """Whether a plan made this conversation id."""
+    return conversation[_VERSION_AT] >> 4 == _VERSION and conversation[_MARK_AT] == _MARK
 
 
 def stream_id(query: str, checkpoint: str) -> bytes:

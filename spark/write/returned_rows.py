@@ -20,7 +20,7 @@ from konverse.spark.connection.settings import CLIENT_PREFIX, parse
 from konverse.spark.log.topic import Topic
 from konverse.spark.read.returned import header_of
 
-from .plan import VERSION, Plan
+from .plan import Plan, is_of_plan
 from .settings import WriteSettings
 from .successions import Successions
 
@@ -138,8 +138,12 @@ def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> ReturnedRo
 
 
 def _is_row_that_came_back(header: bytes) -> bool:
-    """Whether a record is the BOUNCE of a row: only plans make conversation ids of VERSION."""
-    return len(header) > PREFIX_BYTES and header[0] == Kind.BOUNCE << 1 and header[CONVERSATION_AT + 6] >> 4 == VERSION
+    """Whether a record is the BOUNCE of a row, by its conversation id."""
+    return (
+        len(header) > PREFIX_BYTES
+        and header[0] == Kind.BOUNCE << 1
+        and is_of_plan(header[CONVERSATION_AT:PREFIX_BYTES])
+    )
 
 
 def _is_over(header: bytes) -> bool:

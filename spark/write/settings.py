@@ -33,7 +33,7 @@ FOR_ALL_ROWS: Final = ("to_service", "message_type")
 """Options in place of the columns of the same names."""
 
 ID: Final = "id:"
-"""Begins a query's id where option 'query' usually has a name: a UUID that names the query alone, without services."""
+"""Prefix of an id in option 'query', which otherwise is a name. The id, a UUID, identifies the query on its own."""
 
 _NUMBERED: Final = ("query", "batch")
 

@@ -20,9 +20,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.network import LocatedService, Network
 from konverse.bridge.client.transmission import ensure_queue
-from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.clock import WriterIds, kafka_time_ms
 from konverse.bridge.kafka.topics import Topics, topic_ids
-from konverse.bridge.kafka.writer_ids import WriterIds
 from konverse.dialog.batch.task import Report, Task, TaskOf
 from konverse.schemas.catalog.objects import Contract, Queue, Service
 from konverse.schemas.counting import counted

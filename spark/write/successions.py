@@ -2,14 +2,15 @@
 
 A write is not notified when a target ends a conversation: its rows come back. A driver that sees such rows appends
 their conversations to a topic of the instance. The plan of every later write reads this topic, and gives a key the
-first conversation in its line of successors that is not in it. Entries are never removed, so no key returns to an
-earlier conversation, whichever process writes. An entry that several drivers append has the same effect as one.
+first conversation in its line of successors that the topic does not name. Entries are never removed, so no key returns
+to an earlier conversation, whichever process writes. An entry that several drivers append has the same effect as one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import Final
 from uuid import UUID, uuid5
@@ -61,14 +62,25 @@ class Successions:
             topics.ensure(self._topic, 1, DATA_CONFIG)
         timeout_s = self._kafka.settings.append_timeout_s
         failures: list[object] = []
+
+        def noted(error: object, _message: object) -> None:
+            failures.append(error)
+
         try:
             producer = self._kafka.plain_producer(timeout_s)
             for conversation in conversations:
                 key = self._scope + conversation
-                producer.produce(self._topic, b"", key, 0, on_delivery=lambda error, _message: failures.append(error))
+                produce = partial(producer.produce, self._topic, b"", key, 0, on_delivery=noted)
+                try:
+                    produce()
+                except BufferError:  # options may give the client a small buffer
+                    producer.flush(timeout_s + 1)
+                    if any(failures):
+                        break
+                    produce()
             left = producer.flush(timeout_s + 1)
         except KafkaException as error:
-            raise self._kafka.not_taken(self._topic, error) from None
-        self._kafka.check_taken(self._topic, failures)
+            raise self._kafka.write_refused(self._topic, error) from None
+        self._kafka.check_written(self._topic, failures)
         if left or any(failures):
             raise KafkaUnavailable(f"Kafka has not acknowledged all records to {self._topic}; check the broker")

@@ -39,7 +39,6 @@ SHORT_MODULES: Final = {
     "bridge/client/connection.py": "what a broker's parts share; it imports none of them",
     "bridge/client/pool/context.py": "what a pool's parts share; it imports none of them",
     "bridge/kafka/headers.py": "used by each reader of records",
-    "bridge/kafka/writer_ids.py": "the clock and the randomness of ids, apart from the pure core",
     "bridge/owner/alarms.py": "an effect of owners and standbys",
     "bridge/owner/closing_log.py": "one log line, for readers that end without Kafka",
     "bridge/owner/effects.py": "the one loop of effects, for owners and standbys",

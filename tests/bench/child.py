@@ -1,6 +1,7 @@
 """Runs one function of a case in a new process: `python -m tests.bench.child '<json>'`. The last line has the figures.
 
-A run must not inherit the heap or client threads of another run. The runner starts this; by hand it serves to profile:
+A run must not inherit the heap or client threads of another run. The runner starts this module. To profile a run, start
+it by hand:
 
     python -m tests.bench.child '{"function": "tests.bench.send:raw",
         "place": {"bootstrap": "127.0.0.1:9092", "redis_url": "", "name": "trial"}, "load": {"messages": 200000}}'

@@ -1,6 +1,6 @@
 """A million open conversations: the cost of a message among them, against the same loop with a thousand.
 
-The next conversation to speak is drawn at random, so that it is in no cache by luck.
+Each message goes to a random conversation, so that no cache holds the conversation by chance.
 """
 
 from __future__ import annotations

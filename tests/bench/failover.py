@@ -107,7 +107,6 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     line = ProgressLine(1 + ROUNDS * len(MODES))
-    live = 0
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
     live = 0
     with line.shown(), servers(redis=False) as (bootstrap, _):

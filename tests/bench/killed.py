@@ -100,7 +100,7 @@ class Running(NamedTuple):
 
     @contextmanager
     def without_restarts(self) -> Iterator[None]:
-        """Start no process again meanwhile: a new one would be given the partitions of a dead one."""
+        """Prevent restarts while the block runs: a new process would get the partitions of the dead one."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -187,7 +187,10 @@ def conversations_of(entries: list[Entry], process: int) -> set[str]:
 
 
 def taken_over_at(entries: list[Entry], orphans: set[str], survivors: set[int], killed_at: float) -> float | None:
-    """When a survivor handled the first message of an orphan; the process that replaces the victim does not count."""
+    """When a survivor handled the first message of an orphan after the kill; None if none did.
+
+    Orphans are the conversations of the killed process. The process that replaces it is no survivor.
+    """
     found = (one.at for one in entries if one.process in survivors and one.conversation in orphans)
     return min((at for at in found if at > killed_at), default=None)
 

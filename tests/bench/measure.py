@@ -64,8 +64,7 @@ def resident_growth(build: Callable[[], T]) -> tuple[int, T]:
     """Growth of this process in bytes while `build` ran, and the result of `build`.
 
     The result lives during the second measurement, so all of it counts. Memory that `build` frees may still be
-    resident, so
-    `build` should allocate in small steps, like the program that it imitates.
+    resident, so `build` should allocate in small steps, like the program that it imitates.
     """
     before = resident_bytes()
     built = build()

@@ -36,7 +36,10 @@ ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a run. The sides of a case differ only in `messages`, and only where one is much slower."""
+    """The load of a run. The sides of a case differ only in `messages`, where one is much slower.
+
+    The case `crowd` differs in `conversations`: it compares two numbers of them.
+    """
 
     messages: int
     batch: int = 1_000

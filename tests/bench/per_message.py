@@ -40,7 +40,7 @@ def _reply_and_end(place: Place, ends: Connection) -> None:
 
 
 def _end(place: Place, ends: Connection, count: int) -> None:
-    """The initiator's process: end each dialog that the target has ended. Sends the number when all ends count."""
+    """The initiator's process: end each dialog that the target has ended. Sends their number when all ends count."""
     ended = 0
     with conversations.connect(place) as broker, broker.reader("Shop", timeout=SILENT_S) as reader:
         reader.wait_for_partitions(PARTITIONS)

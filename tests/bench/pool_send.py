@@ -34,7 +34,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 _LOAD: Final = Load(messages=1_000_000)
-"""Several seconds: a pool looks at its homes once a second, which a short run might contain once or not at all."""
+"""Enough for several seconds: a pool checks its homes once a second, and a short run might contain no such check."""
 
 CASES: Final = (Case((Row("pool-send", "rate", "msg/s"),), Run(product, _LOAD), Run(send.product, _LOAD), rounds=5),)
 """The raw counterpart is `Dialog.send`."""

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from tests.bench.child import ROOT
-from tests.bench.model import ROUNDS
 from tests.bench.runner import Result
 
 FILE: Final = ROOT / "build" / "bench.json"
@@ -42,7 +41,7 @@ class ProgressLine:
         self.started = -1
 
     def say(self, what: str) -> None:
-        """The next run begins."""
+        """Announce the next run."""
         self.started += 1
         self.progress.update(self.task, description=what, completed=self.started)
         if not self.console.is_terminal:
@@ -57,7 +56,7 @@ class ProgressLine:
 
 def table(results: Sequence[Result]) -> Table:
     """The results as a table."""
-    shown = Table(title=f"Medians of {ROUNDS} or more runs, taken in turn with the raw counterpart", caption=machine())
+    shown = Table(title="Medians; runs alternate with those of the raw counterpart", caption=machine())
     for name in ("row", "value", "unit", "min to max", "raw", "ratio", "bound", "holds"):
         numeric = name in {"value", "min to max", "raw", "ratio"}
         shown.add_column(name, justify="right" if numeric else "left", no_wrap=True)

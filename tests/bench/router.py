@@ -131,7 +131,10 @@ def _passing_on(state: Partition, depot: Address) -> CommitOperations:
 
 
 def memory(_place: Place, load: Load) -> Figures:
-    """Growth per mapped dialog: of the router alone, and with both ends, each in a partition of its own."""
+    """Memory growth: bytes of the router per mapped dialog, and GiB of a million of them with both ends.
+
+    Each end is in a partition of its own.
+    """
     count = load.conversations
     router, kept = resident_growth(lambda: mapped_dialogs(count))
     ends, also = resident_growth(lambda: [open_conversations(_end(name), count) for name in ("Shop", "Lines")])

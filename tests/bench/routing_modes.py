@@ -1,8 +1,8 @@
 """`python -m tests.bench.routing_modes [CONVERSATIONS]`: cost of forwarding and redirecting, against no router.
 
 Each conversation is a request and its reply, and ends. A pool follows the redirection itself and continues on the same
-conversation. Requests go one after another, so the time is that of a waiting person. Records are those of the data
-topics, with acknowledgements and ends.
+conversation. Requests go one after another, so the time is the latency that a single user sees. Records are those of
+the data topics, with acknowledgements and ends.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ask_by(pool: Pool, reader: Reader) -> float:
             replies = pool.answer(transaction)
         if replies:
             return time.perf_counter() - began
-    raise TimeoutError(f"nobody has answered within {DEADLINE_S:g} s")
+    raise TimeoutError(f"no reply within {DEADLINE_S:g} s")
 
 
 def records(bootstrap: str, queues: list[Queue]) -> int:

@@ -1,4 +1,4 @@
-"""Spark reads everything into nothing, with `format("konverse")` and with Spark's own Kafka source."""
+"""Spark reads all messages and discards the rows, with `format("konverse")` and with Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def queue(session: SparkSession, place: Place) -> DataFrameReader:
 def timed(
     session: SparkSession, frame: DataFrame, load: Load, count: Callable[[DataFrame], int] | None = None
 ) -> Figures:
-    """Messages per second into nothing, after a warm-up and a check of their number (by default, that of the rows)."""
+    """Messages per second, discarded by the sink `noop`, after a warm-up and a check of their number.
+
+    `count` returns the number of messages in a frame; by default it is the number of rows.
+    """
     try:
         frame.write.format("noop").mode("overwrite").save()
         rows = count(frame) if count else frame.count()

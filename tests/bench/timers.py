@@ -12,11 +12,11 @@ from tests.bench.measure import Meter, latencies
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 SPREAD_S: Final = 20.0
-"""The timers are due over this time: handlers could not receive them all at one moment."""
+"""The due times are spread over this period, because handlers could not receive all timers at one moment."""
 
 
 SET_S: Final = 0.000_3
-"""Most seconds to begin a dialog and set its timer."""
+"""Seconds allowed for setting each timer, before the first one is due."""
 
 FAR_S: Final = 86_400.0
 """Time until an idle timer is due."""
@@ -41,7 +41,7 @@ def rung(place: Place, load: Load) -> Figures:
         for number, dialog in enumerate(opened):
             dialog.set_timer(due - time.time() + number * SPREAD_S / load.messages)
         broker.flush()
-        with broker.reader("Shop", timeout=SPREAD_S) as reader:
+        with broker.reader("Shop", timeout=due - time.time() + SPREAD_S) as reader:
             reader.wait_for_partitions(PARTITIONS)
             for transaction in reader:
                 with transaction:
@@ -76,12 +76,12 @@ def _resting(place: Place, load: Load, *, timers: bool) -> Figures:
 
 
 def resting(place: Place, load: Load) -> Figures:
-    """With timers."""
+    """CPU of an idle reader whose dialogs all have a timer."""
     return _resting(place, load, timers=True)
 
 
 def resting_without(place: Place, load: Load) -> Figures:
-    """Without timers."""
+    """CPU of an idle reader whose dialogs have no timer."""
     return _resting(place, load, timers=False)
 
 

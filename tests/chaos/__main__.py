@@ -74,11 +74,11 @@ def _product_without(rule: str | None, folder: Path) -> str | None:
 def _run(
     cells: Sequence[tuple[int, Cell]], seed: int, folder: Path, console: Console, python_path: str | None
 ) -> list[Outcome]:
-    """Run each cell on servers of its own: a Kafka whose disk was full may never have consumer groups again."""
+    """Run each cell on servers of its own: after a full disk, a Kafka may never serve consumer groups again."""
     outcomes = []
     with small_disk(folder / "disk") as disk:
         if disk is None:
-            console.print("this machine lets nobody mount a small disk: no disk is filled", style="yellow")
+            console.print("no small disk can be mounted here (that needs root): no disk is filled", style="yellow")
         for number, cell in cells:
             console.rule(cell.name)
             histories = folder / f"{number}"

@@ -1,7 +1,7 @@
 """Keeps every record that the logs of a run ever held, for the judgement at its end.
 
-Queues with `keep` delete records, but a run is judged by all of them. So an archive reads along as a registered reader
-(protocol.md 7.5). That unread records are not deleted then is a promise under test, too.
+Queues with `keep` delete records, but a run is judged by all of them. So an archive follows the logs as a registered
+reader (protocol.md 7.5). This also tests the promise that records which a registered reader has not read are kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Archive:
         """Records deleted before they were read, in words."""
         self._reader = LogReader(self._kafka)
         self._members = {group: self._kafka.consumer(**{"group.id": group}) for group in self._groups()}
-        """No AdminClient: that of librdkafka 2.16 aborts the process when its connection breaks."""
+        """These commit positions. An AdminClient of librdkafka 2.16 aborts the process when its connection breaks."""
         self._reading = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
@@ -96,7 +96,7 @@ class Archive:
                     with self._reading:
                         self._read_on(log, self._reader.ends(log.topic, log.partition)[1])
                 for group, member in self._members.items():
-                    member.commit(offsets=self._positions(group))  # a lost commit is repeated in a second
+                    member.commit(offsets=self._positions(group))  # if it is lost, the next one follows in a second
             except (KafkaUnavailable, KafkaException):
                 continue  # Kafka is not available
 

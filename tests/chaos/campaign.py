@@ -287,7 +287,7 @@ class Campaign:
                     arena.crew.start(place)
 
     def _calm(self, arena: Arena) -> None:
-        """Wait until all servers and processes are there and at work."""
+        """Restart missing servers and processes, and wait until all processes are at work."""
         stack = arena.rig.stack
         for name, pid in stack.pids.items():
             if ProcessId.of(pid) is None:

@@ -29,13 +29,13 @@ UNSEEN: Final = "unseen"
 BROKEN: Final = "broken"
 
 ANOMALIES: Final = {
-    LOST: "a message that Kafka acknowledged, or an output of a commit that counts, reached nobody",
+    LOST: "a message that Kafka acknowledged, or an output of a commit that counts, was not received",
     DUPLICATE: "a message was accepted or received twice",
     REORDER: "messages of one writer were accepted or received in another order, or with one left out",
-    PHANTOM: "a message was accepted that nobody sent there",
+    PHANTOM: "a message was accepted that no process sent there",
     ABORTED_READ: "a message was accepted whose commit does not count",
-    TORN: "of what one handler run, or one transaction of a client, sent, a part was accepted and a part was not",
-    FALSE_BELIEF: "a process holds that something counts which does not, or the other way round",
+    TORN: "only a part of the messages of one handler run, or of one transaction of a client, was accepted",
+    FALSE_BELIEF: "a process believes that a commit or claim counts when it does not, or the reverse",
     AFTER_END: "something was accepted, received or sent on a side that was over, or a side lives twice",
     DIVERGENCE: "two folds of the same logs differ",
     UNSEEN: "something waits for ever although all faults have ended",
@@ -150,7 +150,10 @@ def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> It
 
 
 def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
-    """Check that each accepted message was sent on its conversation, by a counting sender, and was accepted once."""
+    """Check that each accepted message was sent on its conversation, and was accepted once.
+
+    The sender of a handler's message must be a handler run in a commit that counts.
+    """
     seen: Counter[str] = Counter(word.body for talk in topics.talks for word in talk.heard if not word.ends)
     for body, times in seen.items():
         if times > 1:
@@ -201,7 +204,7 @@ def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Ite
 def _excused(body: str, talk: Talk | None, topics: Topics) -> bool:
     """Whether this message came too late: it went back to its sender, or the receiving side had ended.
 
-    If it was sent again, it must have arrived there, or have come too late there.
+    A message that was redirected must have arrived on the other conversation, or have come too late there as well.
     """
     if body in topics.returned:
         return True
@@ -235,8 +238,7 @@ def _counting(deeds: Deeds, topics: Topics) -> list[tuple[int, Transaction]]:
     """Handler runs of commits that count. Those of a conversation are in order, in whatever partitions it lived.
 
     The next run on a conversation begins after the commit of the previous one counts. So times give the order, and the
-    logs
-    must agree with it.
+    logs must agree with it.
     """
     runs = (run for each in topics.partitions.values() for run in deeds.counting(each.name, each.commits))
     return sorted(runs, key=lambda run: run[1].at_s)
@@ -330,7 +332,7 @@ def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomal
 def _last_leader(deeds: Deeds, partition: Partition) -> str | None:
     """The last owner in the journal that led in this run. A replaced owner may not know that it was replaced.
 
-    Times of lines would not tell: a process can be stopped before it writes a line.
+    The times of history lines do not show the last owner: a process can be stopped before it writes its line.
     """
     return next((owner for owner in reversed(partition.claims) if (partition.name, owner) in deeds.leads), None)
 

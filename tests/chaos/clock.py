@@ -1,8 +1,9 @@
 """Wrong clocks: shifts this process's time of day, and its time since the machine's start.
 
-The product never reads the time of day; records age by Kafka's time. It takes durations from the other clock, which
-continues while a machine sleeps, only in `bridge.runtime.clock`. So that clock can only jump ahead. Deadlines of calls
-use a third clock, which stays right. Each read of a wrong clock by the product is reported.
+The product never reads the time of day; records age by Kafka's time. It takes durations from the time since the
+machine's start, and only in `bridge.runtime.clock`. That clock also runs while a machine sleeps, so its faults are
+jumps ahead. Deadlines of calls use a third clock, which stays right. Each read of a wrong clock by the product is
+reported.
 """
 
 from __future__ import annotations

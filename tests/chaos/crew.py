@@ -131,7 +131,7 @@ class Crew:
             until(lambda: all(member.lines("flush") or not member.alive for member in clients), "a flush", FLUSH_S)
 
     def ask_what_they_do(self) -> None:
-        """Something waits for too long: let every process write what its threads do."""
+        """Make every process write the stacks of its threads, for a run in which something waits for too long."""
         for member in self.members.values():
             if member.alive:
                 member.send(signal.SIGQUIT)

@@ -91,7 +91,7 @@ class Deeds:
     commits: dict[tuple[str, str, int], CommitTry] = field(default_factory=dict)
     """(place, owner, number) → commit."""
     leads: set[tuple[str, str]] = field(default_factory=set)
-    """Place and owner of each claim that its process believes in."""
+    """Place and owner of each claim that counts, as far as its process knows."""
     states: list[State] = field(default_factory=list)
     followed: list[State] = field(default_factory=list)
     """States that followers reached."""

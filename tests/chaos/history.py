@@ -22,14 +22,14 @@ An invoked operation without `ok` and `fail` has an unknown outcome: its process
 | state | place, owner, sides | the process's own fold of a partition at the end |
 | followed | place, owner, sides | the same of a follower |
 | confirm | conversation, body | a bounced message is confirmed |
-| redirect | conversation, body | a bounced message is redirected to another conversation, if that goes on |
+| redirect | conversation, body | a bounced message is redirected to this conversation, if it can still send |
 | move | conversation, to | the owner moves a side of a conversation to another partition; `fail`: it stays |
-| clock | clock, error_s, reader | it differs from the machine's by this; `ok`: the product's `reader` has read it |
+| clock | clock, error_s, reader | the clock is wrong by `error_s`; `ok`: the product's module `reader` has read it |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |
 | stopped | reason | the process ends itself |
 
-`takes` are [conversation, role, n, body], `sends` [conversation, role, body], `ends` [conversation, role]: role is that
-of the side that receives, sends or ends, a body its digest in hexadecimal.
+`takes` are [conversation, role, n, body], `sends` [conversation, role, body], `ends` [conversation, role]: `role` is
+that of the side that receives, sends or ends, and `body` is a digest in hexadecimal.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from .rig import Rig
 WORKS: Final = ("owner", "client", "follower")
 
 PAUSE_S: Final = (7.0, 10.0)
-"""Longer than the group's session (3 s), an append to a journal (3 s) and any request (6 s) may take."""
+"""Longer than the timeouts of the group's session (3 s), of an append to a journal (3 s) and of any request (6 s)."""
 
 PARTITION_S: Final = (0.5, 7.0)
 LATENCY_S: Final = (0.02, 0.4)
@@ -299,7 +299,7 @@ def garble_redis(arena: Arena) -> str:
 
 
 def kill_redis(arena: Arena) -> str:
-    """SIGKILL, and an empty restart."""
+    """Send SIGKILL, and restart Redis empty."""
     return _kill_server(arena, "redis")
 
 
@@ -329,7 +329,7 @@ def _restart(arena: Arena, name: str) -> None:
 
 
 def kill_broker(arena: Arena) -> str:
-    """SIGKILL, and a restart."""
+    """Send SIGKILL, and restart Kafka."""
     return _kill_server(arena, "kafka")
 
 

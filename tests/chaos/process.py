@@ -4,7 +4,7 @@ An `owner` reads Orders and answers. A `follower` follows Orders and owns nothin
 them, ends them, and reads the answers from Shop in a second thread. Each works until it gets a signal:
 
     SIGUSR2   a client stops sending, and goes on reading
-    SIGTERM   finish, write the own folds to the history, end
+    SIGTERM   finish, write its own folds to the history, end
     SIGQUIT   write the stack of every thread to <process>.stderr
     SIGUSR1   set the clocks' errors from the file <place>.clocks, which later processes of the place read too
 """
@@ -202,7 +202,7 @@ class Chaotic:
         self.scribe.invoke("transaction", id=run.name, takes=run.takes, sends=run.sends, ends=run.ends)
 
     def _answer(self, transaction: Transaction, message: Message, run: _Run) -> None:
-        """Answer an order with some receipts, each with a unique nonce; end few dialogs."""
+        """Answer an order with some receipts, each with a unique nonce, and seldom end the dialog."""
         if message.type == ORDER and not run.ends:
             for number in range(self.random.randint(1, ANSWERS_MAX)):
                 run.send(transaction, message, RECEIPT, b"%s/%d" % (uuid.uuid4().hex.encode(), number))

@@ -38,8 +38,8 @@ def page(outcomes: Sequence[Outcome], effective_min: int, again: str) -> str:
         f"<style>{STYLE}</style></head><body><h1>konverse under faults</h1>",
         f'<p class="{_mood(not wrong)}"><strong>{escape(verdict)}</strong></p>',
         f'<p class="{_mood(effective >= effective_min)}">{escape(enough)}</p>',
-        f"<p>Again: <code>{escape(again)}</code></p>",
-        "<p>The same faults are chosen then. Processes and servers run in real time, so they meet them elsewhere.</p>",
+        f"<p>Repeat with: <code>{escape(again)}</code></p>",
+        "<p>This chooses the same faults. They hit processes and servers, which run in real time, at other points.</p>",
         *(part for outcome in outcomes for part in _cell(outcome)),
         "</body></html>",
     ]

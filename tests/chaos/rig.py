@@ -6,7 +6,7 @@ about the cluster leads it back through that proxy. The stack's own address bypa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,9 @@ class Rig:
 
 
 @contextmanager
-def rig(names: Sequence[str], directory: Path | None = None) -> Iterator[Rig]:
+def rig(
+    names: Sequence[str], directory: Path | None = None, broker_settings: Mapping[str, str] | None = None
+) -> Iterator[Rig]:
     """Start servers with a proxy for each name; they end with the block. The stack keeps its files in `directory`.
 
     Raises a `StackError` when the servers cannot run here.
@@ -55,7 +57,10 @@ def rig(names: Sequence[str], directory: Path | None = None) -> Iterator[Rig]:
     kafka, controller = port(), port()
     ports = {name: (port(), port()) for name in names}
     settings = StackSettings(
-        directory=directory, kafka_port=kafka, broker_settings=_listeners(kafka, controller, [*ports.values()])
+        directory=directory,
+        kafka_port=kafka,
+        redis_aof=True,
+        broker_settings={**_listeners(kafka, controller, [*ports.values()]), **(broker_settings or {})},
     )
     with LocalStack.start(settings) as stack, ExitStack() as exits:
         proxies = {name: exits.enter_context(Proxy(ours, theirs)) for name, (theirs, ours) in ports.items()}

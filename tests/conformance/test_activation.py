@@ -90,7 +90,7 @@ def test_029_a_procedure_that_takes_other_parameters_is_refused() -> None:
 
     procedures: tuple[Any, ...] = (two, optional, named, nothing)
     for procedure in procedures:
-        with pytest.raises(InvalidProcedure, match=r"other parameters than the transaction") as refused:
+        with pytest.raises(InvalidProcedure, match=r"must take exactly one argument, the transaction") as refused:
             App().activate("Orders")(procedure)
         assert refused.value.number == 9653
 

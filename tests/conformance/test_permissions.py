@@ -16,29 +16,19 @@ from confluent_kafka.admin import (
 )
 
 from konverse.bridge.broker import Broker
-from konverse.deploy import LocalStack, StackSettings
-from konverse.schemas.errors import OutcomeUnknown, StackError
-from tests.kit.servers import missing
+from konverse.deploy import LocalStack
+from konverse.schemas.errors import OutcomeUnknown
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, receive, until
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
-
-AUTHORIZER = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "allow.everyone.if.no.acl.found": "true",
-}
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def guarded() -> Iterator[tuple[Broker, AdminClient]]:
+def guarded(own_stack: LocalStack, database: str) -> Iterator[tuple[Broker, AdminClient]]:
     """A shop on a Kafka with access control."""
-    try:
-        stack = LocalStack.start(StackSettings(redis=False, broker_settings=AUTHORIZER))
-    except StackError as error:
-        missing(error)
-    with stack, connected(stack.bootstrap, "sales") as broker:
+    with connected(own_stack.bootstrap, database) as broker:
         open_shop(broker)
-        yield broker, AdminClient({"bootstrap.servers": stack.bootstrap})
+        yield broker, AdminClient({"bootstrap.servers": own_stack.bootstrap})
 
 
 def rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:

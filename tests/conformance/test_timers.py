@@ -338,11 +338,12 @@ def test_124_a_side_without_readers_gets_its_lifetime_error_after_the_end_of_its
 
 def test_128_a_side_that_has_ended_is_removed_without_a_message_when_its_lifetime_is_over(broker: Broker) -> None:
     """And 122: the other side stays in ER until it is ended."""
-    dialog = begin(broker, lifetime=1.0)
-    dialog.send(ORDER, b"0")
-    dialog.end()
-    broker.flush()
     with broker.reader("Shop") as shop, pumped(shop):
+        shop.wait_for_partitions(1)  # its owner sends EndDialog, before the lifetime is over
+        dialog = begin(broker, lifetime=4.0)
+        dialog.send(ORDER, b"0")
+        dialog.end()
+        broker.flush()
         received = receive(broker, "Orders", 3)
         assert sorted(types(received)) == sorted([ORDER, END_DIALOG, ERROR])
         until(

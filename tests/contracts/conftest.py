@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from konverse.deploy import StackSettings
+from tests.conftest import DISTURBED
 
 from .simulated import Simulated
 from .stand import Stand
@@ -25,7 +25,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
         yield real
 
 
-OWN_KAFKA: Final = (pytest.mark.stack, pytest.mark.xdist_group("own Kafka"))
+OWN_KAFKA: Final = (pytest.mark.stack, pytest.mark.xdist_group(DISTURBED))
 
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=OWN_KAFKA)])
@@ -36,6 +36,6 @@ def own_stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
         return
     from .real import opened
 
-    stack = request.getfixturevalue("new_stack")(StackSettings(redis=False))
+    stack = request.getfixturevalue("own_stack")
     with opened(stack.bootstrap, request.getfixturevalue("database"), stack) as real:
         yield real

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -22,20 +21,11 @@ from tests.kit.servers import missing
 from tests.kit.shop import connected, open_shop, queue_of
 from tests.simulation.mutation import build, mutant
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(300)]
 
 PATIENCE_S = 60.0
 DRAIN_S = 8.0
 """For the product that holds. The other never drains."""
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[Rig]:
-    try:
-        with rig(["owner", "client"]) as made:
-            yield made
-    except StackError as error:
-        missing(error)
 
 
 def run(proxied: Rig, database: str, folder: Path, python_path: str | None) -> tuple[Verdict, Crew]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from konverse.deploy import LocalStack
+from konverse.deploy import StackSettings
+from tests.conftest import NewStack
 from tests.kit.answering import Run
 from tests.kit.servers import Servers
 from tests.kit.shop import connected, open_shop, sent
@@ -17,17 +18,18 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 def test_a_worker_that_stops_together_with_its_servers_logs_no_line_of_the_client_about_refused_connections(
-    own_stack: LocalStack, tmp_path: Path
+    new_stack: NewStack, tmp_path: Path
 ) -> None:
     """What konverse itself says, that Kafka did not acknowledge its last work, stays."""
-    servers = Servers(own_stack.bootstrap, own_stack.redis_url, "local", "local", own_stack)
+    stack = new_stack(StackSettings())
+    servers = Servers(stack.bootstrap, stack.redis_url, "local", "local", stack)
     with connected(servers.bootstrap, "shop") as broker:
         open_shop(broker)
         sent(broker, b"order")
     with Run(servers, "shop", tmp_path, "--grace", "5") as worker:
         worker.handled(1)
         process = psutil.Process(worker.process.pid)
-        stopping = threading.Thread(target=own_stack.stop)
+        stopping = threading.Thread(target=stack.stop)
         for one in (*process.children(), process):
             one.terminate()
         stopping.start()

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from konverse.bridge.admin.leaks import Leaked
 from konverse.bridge.cli.main import app
@@ -28,6 +27,7 @@ from konverse.schemas.errors import (
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.spark.write.settings import parse_writer
 from konverse.spark.write.sink import plan_of
+from tests.kit.commands import CliRunner
 from tests.kit.databases import COPIES, Instance, create_ordering, several_databases
 from tests.kit.oracle import verify
 from tests.kit.pools import STREAM_END, STREAMING, Taker, pool_of

@@ -18,29 +18,17 @@ from confluent_kafka.admin import AdminClient
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.destinations import ANSWER_S
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.deploy import LocalStack, StackSettings
-from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError, TopicMismatch
+from konverse.deploy import LocalStack
+from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, TopicMismatch
 from tests.kit.oracle import Proof, prove_exactly_once
-from tests.kit.servers import missing
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, standing, until
 from tests.kit.topics import create, delete
 from tests.kit.workers import Job, Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(300)]
 
 RECOVERED_WITHIN_S = 90.0
 """Far longer than necessary, because the machine may be busy. The real time is printed."""
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[LocalStack]:
-    """Servers that the tests of this module kill one after another."""
-    try:
-        started = LocalStack.start(StackSettings())
-    except StackError as error:
-        missing(error)
-    with started:
-        yield started
 
 
 class Traffic:
@@ -109,10 +97,10 @@ class Traffic:
 
 
 @pytest.fixture
-def traffic(stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffic]:
-    settings = {"redis": stack.redis_url, "append_timeout_s": 3, "send_timeout_s": RECOVERED_WITHIN_S}
+def traffic(own_stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffic]:
+    settings = {"redis": own_stack.redis_url, "append_timeout_s": 3, "send_timeout_s": RECOVERED_WITHIN_S}
     job = Job(
-        stack.bootstrap,
+        own_stack.bootstrap,
         database,
         str(tmp_path / "diary"),
         batch=5,
@@ -121,21 +109,21 @@ def traffic(stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffi
         release=str(tmp_path / "release"),
         settings=settings,
     )
-    with connected(stack.bootstrap, database, **settings) as broker:
+    with connected(own_stack.bootstrap, database, **settings) as broker:
         open_shop(broker, partitions=2)
-        with Traffic(stack, broker, job) as made:
+        with Traffic(own_stack, broker, job) as made:
             yield made
 
 
 def test_senders_and_workers_recover_after_the_broker_was_killed_and_restarted(
-    stack: LocalStack, traffic: Traffic
+    own_stack: LocalStack, traffic: Traffic
 ) -> None:
     traffic.send(300)
     traffic.release()
     traffic.worker.wait_for("handled", 100)
-    stack.kill("kafka")
+    own_stack.kill("kafka")
     traffic.send(300)  # no caller gets an error while Kafka is away
-    stack.restart("kafka")
+    own_stack.restart("kafka")
     back = time.time()
     until(lambda: traffic.handled_since(back), "the worker goes on", RECOVERED_WITHIN_S)
     print(f"the worker went on {traffic.handled_since(back)['at'] - back:.2f} s after Kafka answered again")
@@ -146,18 +134,18 @@ def test_senders_and_workers_recover_after_the_broker_was_killed_and_restarted(
 
 
 def test_senders_and_workers_recover_after_the_broker_hung_longer_than_their_timeouts(
-    stack: LocalStack, traffic: Traffic
+    own_stack: LocalStack, traffic: Traffic
 ) -> None:
     traffic.send(300)
     traffic.worker.wait_for("holds")
-    os.kill(stack.pids["kafka"], signal.SIGSTOP)
+    os.kill(own_stack.pids["kafka"], signal.SIGSTOP)
     traffic.release()  # the held order is committed to a Kafka that hangs
     try:
         traffic.send(300)
         time.sleep(8)  # the fault itself: longer than append_timeout_s and the group's session
         until(lambda: "unknown outcome" in traffic.worker.errors, "the worker gives up its commit", RECOVERED_WITHIN_S)
     finally:
-        os.kill(stack.pids["kafka"], signal.SIGCONT)
+        os.kill(own_stack.pids["kafka"], signal.SIGCONT)
     back = time.time()
     traffic.send(299)
     until(lambda: traffic.handled_since(back), "the worker goes on", RECOVERED_WITHIN_S)
@@ -169,11 +157,11 @@ def test_senders_and_workers_recover_after_the_broker_hung_longer_than_their_tim
 
 
 def test_no_flush_succeeds_while_kafka_does_not_say_that_the_topic_is_the_queues(
-    stack: LocalStack, database: str
+    own_stack: LocalStack, database: str
 ) -> None:
     """A new topic of the same name has acknowledged the message. Then Kafka hangs, before the id can be checked."""
-    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
-    with connected(stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
+    admin = AdminClient({"bootstrap.servers": own_stack.bootstrap})
+    with connected(own_stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
         open_shop(broker)
         dialog = begin(broker)
         dialog.send(ORDER, b"received")
@@ -181,36 +169,36 @@ def test_no_flush_succeeds_while_kafka_does_not_say_that_the_topic_is_the_queues
         topic = queue_of(broker, "Orders").topic
         delete(admin, topic)
         create(admin, topic, 1, {})
-        with closing(Consumer({"bootstrap.servers": stack.bootstrap, "group.id": database})) as consumer:
+        with closing(Consumer({"bootstrap.servers": own_stack.bootstrap, "group.id": database})) as consumer:
             dialog.send(ORDER, b"to a topic of the same name")
             place = TopicPartition(topic, 0)
             until(lambda: consumer.get_watermark_offsets(place, timeout=10)[1], "that topic has the message")
-        os.kill(stack.pids["kafka"], signal.SIGSTOP)
+        os.kill(own_stack.pids["kafka"], signal.SIGSTOP)
         try:
             started = time.monotonic()
             with pytest.raises((OutcomeUnknown, TopicMismatch)):
                 broker.flush(4)
             assert time.monotonic() - started < 4 + ANSWER_S
         finally:
-            os.kill(stack.pids["kafka"], signal.SIGCONT)
+            os.kill(own_stack.pids["kafka"], signal.SIGCONT)
         with pytest.raises(TopicMismatch, match=f"topic {topic} was deleted and created again"):
             broker.flush()
 
 
-def test_a_sender_continues_after_a_broker_restart(stack: LocalStack, database: str) -> None:
-    with connected(stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
+def test_a_sender_continues_after_a_broker_restart(own_stack: LocalStack, database: str) -> None:
+    with connected(own_stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
         open_shop(broker)
         dialog = begin(broker)
         for number in range(500):
             dialog.send(ORDER, b"%d" % number)
-        stack.kill("kafka")
+        own_stack.kill("kafka")
         for number in range(500, 1_000):
             dialog.send(ORDER, b"%d" % number)
         fresh = begin(broker)  # its BEGIN cannot count before Kafka is back
         fresh.send(ORDER, b"held")
         with pytest.raises(OutcomeUnknown, match="has not acknowledged message 999"):
             dialog.flush(0.1)
-        stack.restart("kafka")
+        own_stack.restart("kafka")
         back = time.monotonic()
         dialog.send(ORDER, b"1000")
         dialog.flush()
@@ -226,9 +214,9 @@ def test_a_sender_continues_after_a_broker_restart(stack: LocalStack, database: 
         broker.admin.create_message_type("the catalog works too")
 
 
-def test_a_client_that_has_failed_to_read_is_replaced(stack: LocalStack, database: str) -> None:
+def test_a_client_that_has_failed_to_read_is_replaced(own_stack: LocalStack, database: str) -> None:
     """After a broker hung, librdkafka may answer "unknown partition" as long as the client lives."""
-    with connected(stack.bootstrap, database) as broker:
+    with connected(own_stack.bootstrap, database) as broker:
         open_shop(broker)
         queue = queue_of(broker, "Orders")
         with closing(LogReader(broker._kafka)) as reader:

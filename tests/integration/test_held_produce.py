@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,17 @@ import pytest
 from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.wire.journal import Commit
 from tests.chaos.proxy import Action, Trap
-from tests.chaos.rig import Rig, rig
+from tests.chaos.rig import Rig
 from tests.kit.oracle import prove_exactly_once, read_raw
-from tests.kit.servers import missing
 from tests.kit.shop import answer_once, connected, open_shop, queue_of, send_orders
 from tests.kit.workers import Job, Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("own Kafka")]
+pytestmark = [pytest.mark.stack]
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[Rig]:
-    try:
-        with rig(["first", "second"]) as made:
-            yield made
-    except StackError as error:
-        missing(error)
 
 
 def judged(bootstrap: str, queue: Queue) -> JournalJudge:
@@ -52,14 +40,14 @@ def test_a_commit_that_arrives_after_its_owner_was_replaced_does_not_count(
         orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
         sent = send_orders(broker, dialogs=3, messages=9)
         first_commit = Trap(Action.HOLD, topic=journal_topic(orders.topic), nth=2)  # the CLAIM goes before it
-        proxied.proxies["first"].trap(first_commit)
+        proxied.proxies["owner"].trap(first_commit)
         log = str(tmp_path / "diary")
-        with Worker(Job(proxied.bootstrap("first"), database, log, partitions=[0], idle_s=None)) as first:
+        with Worker(Job(proxied.bootstrap("owner"), database, log, partitions=[0], idle_s=None)) as first:
             assert first_commit.caught.wait(PATIENCE_S), first.errors
             first.send_signal(signal.SIGKILL)
             assert first.wait() == -signal.SIGKILL
             assert first.said("handled")
-        with Worker(Job(proxied.bootstrap("second"), database, log, partitions=[0], idle_s=1.0)) as second:
+        with Worker(Job(proxied.bootstrap("next owner"), database, log, partitions=[0], idle_s=1.0)) as second:
             second.wait_for("handled", 9)
             first_commit.release()
             assert first_commit.answered.wait(PATIENCE_S), "the broker has not taken what was held"
@@ -78,11 +66,11 @@ def test_a_commit_that_arrives_after_its_owner_was_replaced_does_not_count(
 
 def test_a_produce_that_arrives_twice_counts_once(proxied: Rig, database: str) -> None:
     """The proxy parses our clients' requests, and nothing bypasses it."""
-    with connected(proxied.bootstrap("first"), database) as broker:
+    with connected(proxied.bootstrap("owner"), database) as broker:
         open_shop(broker)
         orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
         traps = [
-            proxied.proxies["first"].trap(Trap(Action.DOUBLE, topic=topic))
+            proxied.proxies["owner"].trap(Trap(Action.DOUBLE, topic=topic))
             for topic in (orders.topic, journal_topic(orders.topic), shop.topic)
         ]
         sent = send_orders(broker, dialogs=1, messages=5)

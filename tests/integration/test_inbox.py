@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from konverse.bridge.inbox import DatabaseConnection, Inbox, _check_transactional
 from konverse.dialog.transaction.received import Message
@@ -113,6 +114,14 @@ def test_a_result_that_is_too_long_is_refused_and_nothing_has_happened(connect: 
         assert len(have(inbox, connection, "a", bytes(INBOX_RESULT_BYTES_MAX)) or b"") == INBOX_RESULT_BYTES_MAX
 
 
+def test_a_result_that_is_not_bytes_is_refused_and_nothing_has_happened(connect: Connect, inbox: Inbox) -> None:
+    """SQLite would keep the text "7" as the number 7, and a handler would get seven zero bytes."""
+    with closing(connect()) as connection:
+        with pytest.raises(BadInput, match="a result must be bytes, not str"):
+            have(inbox, connection, "a", cast("Any", "7"))
+        assert effects(connection) == []
+
+
 def test_old_rows_are_forgotten(connect: Connect, inbox: Inbox) -> None:
     with closing(connect()) as connection:
         have(inbox, connection, "a")
@@ -174,6 +183,12 @@ def test_the_transaction_that_a_sqlite_connection_always_has_is_not_the_callers(
 
     Connection.__module__ = "sqlite3"
     _check_transactional(cast("Any", Connection()))
+
+
+def test_a_broken_connection_is_not_taken_for_one_in_a_transaction() -> None:
+    """Its driver raises its own error, by which a handler knows that it has to connect again."""
+    broken = SimpleNamespace(autocommit=False, info=SimpleNamespace(transaction_status=TransactionStatus.UNKNOWN))
+    _check_transactional(cast("Any", broken))
 
 
 def test_errors_that_lost_data_led_to_are_one_for_each_conversation(connect: Connect, inbox: Inbox) -> None:

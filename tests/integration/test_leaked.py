@@ -273,7 +273,7 @@ def test_ending_leaked_conversations_needs_confirmation_on_a_terminal_or_the_opt
         forgotten = fire_and_forget(broker)
         refused = on_a_terminal(b"n\n", "conversations", "--leaked", "--end", *here)
         assert "End 1 conversation?" in refused
-        assert "nothing is ended" in refused
+        assert "no conversation was ended" in refused
         assert len(broker.operations.conversations()) == 2
         with working(broker):
             code, out, err = run("conversations", "--leaked", "--end", "--yes", "--json", *here)

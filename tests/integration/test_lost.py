@@ -7,13 +7,13 @@ import logging
 from typing import Final
 
 import pytest
-from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.system_messages import ERROR, read_error
+from tests.kit.commands import CliRunner
 from tests.kit.oracle import snapshots_of, verify
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.servers import Servers

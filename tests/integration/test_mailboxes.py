@@ -180,7 +180,7 @@ def test_the_redirects_of_the_readme_work(servers: Servers, database: str) -> No
             until(lambda: home.owners and len(home.owners[0].fold.state.mailbox.entries), "the message is back")
             exec(compile(block, "ends-and-errors.md", "exec"), {"broker": session, "dialog": dialog})
             until(lambda: sum(owner.fold.state.unread for owner in orders.owners) == 2, "both are at their target")
-        assert bodies(shop) == [b"late", b"ahead of this they arrive, once and in order"]
+        assert bodies(shop) == [b"late", b"sent after the redirected messages"]
 
 
 def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -20,15 +19,15 @@ from konverse.bridge.kafka.clock import OpenTopic
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.outcome import Outcome
 from konverse.dialog.session.rotation import Age, AgeWatch
-from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeExpired, OutcomeUnknown, StackError
+from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeExpired, OutcomeUnknown
 from konverse.schemas.identifiers import session_writer, time_of_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.wire import token
 from konverse.schemas.wire.token import Sent, Token
 from tests.chaos.proxy import Action, Trap
-from tests.chaos.rig import Rig, rig
+from tests.chaos.rig import Rig
 from tests.kit.oracle import prove_exactly_once
-from tests.kit.servers import Servers, missing
+from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
@@ -49,15 +48,6 @@ PATIENCE_S = 60.0
 DAY_S = 86_400.0
 
 
-@pytest.fixture(scope="module")
-def proxied() -> Iterator[Rig]:
-    try:
-        with rig(["client"]) as made:
-            yield made
-    except StackError as error:
-        missing(error)
-
-
 def send_and_hang(bootstrap: str, database: str, token_file: Path) -> None:
     """A client whose messages hang in the network. It writes down the token of its unknown outcomes."""
     with connected(bootstrap, database, send_timeout_s=3.0) as broker:
@@ -75,7 +65,6 @@ def send_and_hang(bootstrap: str, database: str, token_file: Path) -> None:
 
 
 @pytest.mark.stack
-@pytest.mark.xdist_group("own Kafka")
 def test_a_message_with_the_outcome_not_received_is_never_received(proxied: Rig, database: str, tmp_path: Path) -> None:
     direct = proxied.stack.bootstrap
     token_file = tmp_path / "token"

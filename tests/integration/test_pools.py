@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import Mock, patch
 
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.pool.pool import Pool
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
@@ -314,6 +316,53 @@ def test_a_pool_tries_a_message_on_ten_conversations_and_then_raises_and_logs_th
             pool.send(ORDER, b"one")
         assert dialog.send.call_count == POOL_ATTEMPTS_MAX == 10
         assert "failed to send on a conversation 10 times in a row: its target has ended it" in caplog.text
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_message_that_is_sent_while_its_conversation_is_recycled_is_before_the_end_of_stream(
+    broker: Broker, used: bool
+) -> None:
+    """A sender takes no lock of the pool. It may use a conversation that was unused until its age was checked."""
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        dialog = pool._dialog("key", "key")
+        if used:
+            dialog.send(ORDER, b"before")
+        sender = pool._keeper.context.sender
+
+        def after_a_send(call: Callable[..., None]) -> Callable[..., None]:
+            def meanwhile(decision: Any) -> None:
+                with suppress(ConversationEnded):  # later decisions come when the conversation is closed
+                    dialog.send(ORDER, b"meanwhile")
+                call(decision)
+
+            return meanwhile
+
+        with (
+            patch.object(sender, "apply_news", after_a_send(sender.apply_news)),
+            patch.object(sender, "decide", after_a_send(sender.decide)),
+        ):
+            pool.recycle()
+            until(lambda: taker.finished or taker.ended, "the target has learned of the end")
+        assert (taker.finished, taker.ended, taker.behind) == ([dialog.id.bytes], [], [])
+        assert taker.bodies == [b"before"] * used + [b"meanwhile"]
+
+
+def test_what_a_pool_recycles_itself_is_not_counted_as_a_failed_attempt(broker: Broker) -> None:
+    """225: ten conversations that their target has ended. Those that the pool itself has closed do not count."""
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        find, begun = pool._dialog, 0
+
+        def find_and_recycle(*arguments: Any) -> Dialog:
+            nonlocal begun
+            dialog, begun = find(*arguments), begun + 1
+            if begun <= 2 * POOL_ATTEMPTS_MAX:
+                pool.recycle()
+            return dialog
+
+        with patch.object(pool, "_dialog", find_and_recycle):
+            pool.send(ORDER, b"one", "key")
+        until(lambda: taker.bodies == [b"one"], "it is received")
+        assert begun == 2 * POOL_ATTEMPTS_MAX + 1
 
 
 def test_a_home_that_does_not_answer_is_logged_once_and_does_not_block_the_pool(

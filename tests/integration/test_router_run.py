@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
@@ -17,6 +16,7 @@ from konverse.bridge.router import figures as router_figures
 from konverse.routing.routed import Routed
 from konverse.schemas.identifiers import catalog_topic, router_key
 from tests.kit.answering import Run
+from tests.kit.commands import CliRunner
 from tests.kit.forwarding import HANG
 from tests.kit.regions import answer_in, heard, kinds, open_regions, service_of
 from tests.kit.servers import Servers

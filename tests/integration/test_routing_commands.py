@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
 from konverse.schemas.catalog.table_entries import Target
 from tests.kit.classifying import ORDER_SCHEMA
+from tests.kit.commands import CliRunner
 from tests.kit.readme import commands, readme
 from tests.kit.regions import open_regions, service_of
 from tests.kit.servers import Servers
@@ -66,7 +66,7 @@ def test_a_table_is_made_changed_shown_and_dropped(broker: Broker, run: Run) -> 
     assert "other keys: no service" in run("table", "show", "Regions")[1]
     code, _, err = run("table", "set", "Regions", f"x={ORDER_SERVICE}")
     assert code == 2
-    assert f"go round from '{ORDER_SERVICE}' to '{ORDER_SERVICE}'" in err
+    assert f"loop through '{ORDER_SERVICE}' to '{ORDER_SERVICE}'" in err
     code, out, _ = run("list", "--json")
     (listed,) = json.loads(out)["routing_tables"]
     assert listed == {"name": "Regions", "version": 4, "keys": 0, "default": "", "routers": [ORDER_SERVICE]}

@@ -86,8 +86,8 @@ def test_an_invalid_alteration_of_a_routing_table_is_refused_and_changes_nothing
         (ServiceNotFound, "there is no service '//nobody'", {"routers": ["//nobody"]}),
         (ServiceNotFound, "there is no service '//n'", {"set": {"x": Target("//n", str(broker.catalog.broker_id))}}),
         (InvalidRoute, "no key 'x' to remove", {"remove": ["x"]}),
-        (InvalidRoute, "go round from '//sales/OrderService' to '//sales/OrderService'", {"set": {"x": ORDER_SERVICE}}),
-        (InvalidRoute, "go round", {"default": ORDER_SERVICE}),
+        (InvalidRoute, "loop through '//sales/OrderService' to '//sales/OrderService'", {"set": {"x": ORDER_SERVICE}}),
+        (InvalidRoute, "loop through", {"default": ORDER_SERVICE}),
         (BadInput, "argument 'set'", {"set": {"x": 7}}),
         (BadInput, "argument 'remove'", {"remove": "x"}),
     ]
@@ -111,12 +111,12 @@ def test_a_circle_through_several_routers_is_refused_with_the_way(broker: Broker
     turned.append(" to ".join(map(repr, (ORDER_SERVICE, NORTH, SOUTH, ORDER_SERVICE))))
     with pytest.raises(InvalidRoute) as refused:
         broker.admin.alter_routing_table("Third", set={"o": ORDER_SERVICE})
-    assert any(f"go round from {each}." in str(refused.value) for each in turned), refused.value
+    assert any(f"loop through {each}." in str(refused.value) for each in turned), refused.value
     assert broker.admin.routing_table("Third").version == 1
     broker.admin.alter_routing_table("First", remove=["n"])
     assert broker.admin.alter_routing_table("Third", set={"o": ORDER_SERVICE}).version == 2
     here = str(broker.catalog.broker_id)
-    with pytest.raises(InvalidRoute, match="go round"):
+    with pytest.raises(InvalidRoute, match="loop through"):
         broker.admin.alter_routing_table("First", set={"n": Target(NORTH, here)})
     broker.admin.alter_routing_table("First", set={"n": Target(NORTH, ELSEWHERE)})
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from konverse.bridge.cli.main import app
 from konverse.routing.classifiers import json_path
 from konverse.schemas.catalog.table_entries import Target
 from tests.kit.classifying import Letter
+from tests.kit.commands import CliRunner
 from tests.kit.readme import whole_page
 from tests.kit.servers import Servers
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from examples.sales import services
 from konverse.bridge.broker import Broker
@@ -26,6 +25,7 @@ from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.kit.answering import HOLD, POISON, Run
+from tests.kit.commands import CliRunner
 from tests.kit.oracle import executions, prove_exactly_once
 from tests.kit.readme import readme
 from tests.kit.servers import Servers

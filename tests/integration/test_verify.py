@@ -11,7 +11,6 @@ import pytest
 import redis
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
@@ -22,7 +21,7 @@ from konverse.schemas.system_messages import END_DIALOG, read_error
 from konverse.schemas.wire.envelope import HEADER, decode, encode_envelope, encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.wire.varint import varint
-from tests.kit.commands import run
+from tests.kit.commands import CliRunner, run
 from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -208,6 +208,9 @@ def test_rows_are_chosen_by_columns_that_need_not_be_shown(servers: Servers, dat
             view = ["view", "conversation_endpoints", *common, "--redis", servers.redis_url, "--json"]
             code, out, err = run(*view, "--queue", "Orders", "--columns", "state", "--where", "is_initiator=false")
             assert (code, out, err) == (0, '{"state": "CO"}\n', "1 partition from Redis\n")
+            again = run(*view, "--queue", "Orders", "--columns", "state", "--where", "is_initiator=FALSE")
+            assert again == (code, out, err)
+            assert run(*view, "--columns", "state", "--where", "far_service=false")[:2] == (0, "")
             _, out, err = run(*view, "--columns", "is_initiator, state", "--where", f"far_service={ORDER_SERVICE}")
             assert out == '{"is_initiator": true, "state": "SO"}\n'
             assert "Redis does not hold far_service" in err

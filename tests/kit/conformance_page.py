@@ -47,7 +47,7 @@ class Shown(NamedTuple):
 
     @property
     def kept(self) -> bool:
-        """Whether the behaviour is as published, as far as that is published."""
+        """Whether konverse behaves as published, or chooses where no published text decides."""
         return not self.note or self.note.startswith(CHOICE)
 
 

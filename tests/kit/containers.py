@@ -67,7 +67,7 @@ def redis() -> Iterator[str]:
 
 @cache
 def _engine() -> Any:
-    """A client of the Docker engine, or None. Answers far within a second when there is none."""
+    """A client of the Docker engine, or None without one. Returns at once when the engine's local socket is closed."""
     if not _listens(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"):
         return None
     with warnings.catch_warnings():

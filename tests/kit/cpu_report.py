@@ -1,7 +1,7 @@
 """CPU seconds of tests: a summary at the end of a run, by kind of test and for the most expensive tests.
 
 Two cores are busy for a whole run, so CPU seconds limit it, not the time that a test waits. A test is charged with the
-CPU of its own process and of the child processes that ended meanwhile. Servers that tests share are charged to none.
+CPU of its own process and of the child processes that ended meanwhile. The CPU of shared servers is charged to no test.
 The first line tells how busy all cores were: below 90 %, tests wait more than they compute.
 """
 
@@ -30,7 +30,7 @@ def cpu_s() -> float:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    """Note where the test begins."""
+    """Note the CPU seconds at the start of the test."""
     item.stash[_STARTED] = cpu_s()
     return (yield)
 

@@ -305,7 +305,7 @@ def a_commit_acknowledges_what_was_never_sent(logs: Logs, commit: Commit) -> Non
 
 
 @damage(any_commit)
-def a_commit_speaks_of_nobody(logs: Logs, commit: Commit) -> None:
+def a_commit_names_a_missing_endpoint(logs: Logs, commit: Commit) -> None:
     def change(one: Commit) -> Commit:
         return replace(one, operations=replace(one.operations, ends=[EndOperation(10_000)]))
 
@@ -388,7 +388,7 @@ DAMAGES: Final[dict[str, tuple[Damage, set[str]]]] = {
     "a message is consumed twice": (a_message_is_consumed_twice, {"I7"}),
     "an error is consumed that never came": (an_error_is_consumed_that_never_came, {"I7"}),
     "a commit acknowledges what was never sent": (a_commit_acknowledges_what_was_never_sent, {"I8"}),
-    "a commit speaks of nobody": (a_commit_speaks_of_nobody, {"I3"}),
+    "a commit names a missing endpoint": (a_commit_names_a_missing_endpoint, {"I3"}),
     "a conversation is ended twice": (a_conversation_is_ended_twice, {"I9", "I3"}),
     "a commit goes back in the data": (a_commit_goes_back_in_the_data, {"I17"}),
     "the tail of the data is gone": (the_tail_of_the_data_is_gone, {"lost"}),

@@ -77,7 +77,7 @@ def _pattern(name: str) -> tuple[str, ResourcePatternType]:
 
 @contextmanager
 def guarded_stack(users: Collection[str]) -> Iterator[tuple[Guarded, Broker]]:
-    """Start such a Kafka with these users; yields it and a superuser's connection."""
+    """Start a Kafka with an authorizer and these users; yields it and a superuser's connection."""
     plain = free_port(())
     sasl = free_port({plain})
     controller = free_port({plain, sasl})

@@ -1,4 +1,4 @@
-"""What answers the transactions of a partition in place of a reader."""
+"""A host that answers the transactions of a partition in place of a reader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konverse.schemas.identifiers import Address
 
 
 class Host:
-    """A `TransactionHost` whose answers its user chooses; at first it answers as `NoHost` does."""
+    """A `TransactionHost` whose answers a test can replace; by default it answers as `NoHost` does."""
 
     def __init__(self) -> None:
         no_host = NoHost()
@@ -22,7 +22,7 @@ class Host:
 
 
 def host_of(staging: Staging) -> Host:
-    """The host of its transactions."""
+    """The replaceable host of a staging's transactions; the first call installs it."""
     host = staging.context.host
     if not isinstance(host, Host):
         host = staging.context.host = Host()

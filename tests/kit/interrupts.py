@@ -1,4 +1,4 @@
-"""Interrupts a call where the interpreter would handle a signal, as that of Ctrl-C."""
+"""Interrupts a call at the points where the interpreter would handle a signal, such as that of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _CALLS: Final = {"RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX"}
 
 
 def interrupted_at(place: int, traced: Collection[CodeType], call: Callable[[], object]) -> bool:
-    """Make the call, with a KeyboardInterrupt at this place in the traced code. False when it has fewer places.
+    """Make the call, and raise KeyboardInterrupt at point number `place` of the traced code, counted from 0.
 
-    The interpreter handles signals where a function begins and after calls, not between any two bytecodes.
+    Returns False when the code reaches fewer points. A point is the begin of a function, or follows a call: the
+    interpreter handles signals there, not between any two bytecodes.
     """
     left = place
     before: tuple[CodeType, int] | None = None
@@ -47,9 +48,9 @@ def interrupted_at(place: int, traced: Collection[CodeType], call: Callable[[], 
 
 
 def _is_raised_alike(caller: CodeType, called_at: int, code: CodeType, at: int) -> bool:
-    """Whether an exception of the next instruction has the handler of one that the call raises.
+    """Whether an exception raised in the next instruction reaches the same handler as one raised in the call.
 
-    The interpreter raises in the call, and a tracer in the next instruction.
+    The interpreter raises a signal's exception in the call; a tracer can raise only in the next instruction.
     """
     return caller is not code or _handler(code, called_at) == _handler(code, at)
 

@@ -47,8 +47,8 @@ def move(world: World, side: Side, endpoint: Endpoint, to: Side) -> Endpoint:
 def send_away(owner: Owner, endpoint: Endpoint, to: Address) -> bool:
     """Let the owner move an endpoint with its next COMMIT, as ALTER SERVICE would. False when the endpoint stays.
 
-    Only an endpoint that is alone in its group goes, and none whose attempts are counted: within a queue attempts do
-    not follow (M192).
+    Only an endpoint that is alone in its group moves, and only without counted attempts: attempts do not move within a
+    queue (M192).
     """
     state = owner.fold.state
     lives = state.table[endpoint.index] is endpoint and to != state.address and len(endpoint.members) == 1

@@ -42,7 +42,7 @@ class Office(Desk):
 
     @property
     def waiting(self) -> bool:
-        """Some endpoint has messages that a transaction could receive."""
+        """Whether some endpoint has messages that a transaction could receive."""
         return any(endpoint.waits and not endpoint.held for endpoint in self.staging.ready)
 
     def inner(self, conversation: bytes) -> Endpoint:

@@ -2,7 +2,7 @@
 
 It reads the journal and the data log of every partition, decodes them with `schemas`, and folds them by sections 3 and
 4 of protocol.md, with lists that only grow. It shares no fold code with `konverse.dialog`; where the two results
-differ, one of them is wrong. Of the verifier it uses the judgement of journal records.
+differ, one of them is wrong. From the verifier it uses only the judge of journal records.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class History:
 
     def _at(self, index: int) -> Side:
         side = self.table[index]
-        assert side is not None, f"a commit speaks of place {index}, where nobody is"
+        assert side is not None, f"a commit names endpoint {index}, which does not exist"
         return side
 
     def _live(self, conversation: bytes, role: Role) -> Side | None:
@@ -298,7 +298,7 @@ class Proof:
     void: int
     """Journal records of owners that had lost the partition."""
     duplicates: int
-    """Duplicate records that both sides dropped."""
+    """Duplicate records that the partitions of both queues dropped."""
 
 
 def prove_exactly_once(
@@ -358,7 +358,9 @@ def _prove_emission(sources: list[History], destinations: list[History]) -> None
         for place, counter in source.acked.items():
             history = by_place.get(place)
             if history is not None:
-                assert history.writer_counter(writer) >= counter, "the journal calls delivered what never arrived"
+                assert history.writer_counter(writer) >= counter, (
+                    "the journal acknowledges an output that is not in its destination's log"
+                )
 
 
 def executions(events: list[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:

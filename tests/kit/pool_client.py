@@ -24,8 +24,10 @@ from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.pool.recycling import (
     Farewell,
     ask_verdict,
+    close_stream,
     end_once,
     is_answer,
+    is_used,
     left_behind,
     recycle,
     standing_of,
@@ -187,14 +189,15 @@ class Client:
         pooled = effect.pooled
         if pooled.stage is not Stage.OPEN:
             return
+        dialog = self.dialogs[pooled.conversation]
         try:
-            self.hand(recycle(self.session, self.dialogs[pooled.conversation], EOS))
+            self.hand(close_stream(self.session, dialog, EOS))
         except QueueFull:
             return
         except ConversationEnded:
             self.do(self.pooling.broken(pooled.conversation, None, self.world.now_ms))
             return
-        self.pooling.recycled(pooled, self.world.now_ms)
+        self.pooling.recycled(pooled, self.world.now_ms, used=is_used(dialog))
         if pooled.conversation in self.world.ended:
             self.world.broken.add(mark_of(pooled.conversation))
 
@@ -239,7 +242,7 @@ class Client:
         return found
 
     def look(self) -> None:
-        """The pool's thread looks at the home partition and at the clock."""
+        """The pool's thread reads the home partition and the clock."""
         self.hand(self.session.read_home(self.world.home.state))
         home, dialogs = self.world.home.state, self.dialogs
         known = list(self.pooling.known.values())

@@ -1,7 +1,7 @@
 """Recycles of a pool under concurrent senders, on real servers: `python -m tests.kit.pool_stress --recycles 100000`.
 
-Another process receives. At the end the logs are read and checked: messages received behind EndOfStream, lost and
-duplicate messages, and endpoints that are still open.
+Another process receives. At the end the logs are checked for messages received after EndOfStream, lost and duplicate
+messages, and endpoints that are still open.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Load(NamedTuple):
     """Senders go on until at least this many conversations were recycled."""
     senders: int = 4
     conversations: int = 4
-    """Open at the same time."""
+    """Conversations that are open at the same time."""
     messages: int = 3
     """Messages of a conversation before it is recycled."""
     deadline_s: float = 60.0
@@ -56,7 +56,7 @@ class Result(NamedTuple):
     refuted: int
     """Findings of the verifier."""
     seconds: float
-    """From the end of sending until no endpoint was left."""
+    """From the start of sending until no endpoint was left."""
 
 
 def stress(bootstrap: str, database: str, load: Load) -> Result:

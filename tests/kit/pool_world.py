@@ -1,4 +1,4 @@
-"""A simulated pool: two folded partitions, a lossy way to them and one seed per run, without servers.
+"""A simulated pool: two folded partitions, lossy transport to them and one seed per run, without servers.
 
 The product's classes decide: `PoolState`, the session, the folds, the handler of the initiator's queue, the routers and
 the adoption of a dead sender's conversations. The simulation decides when records and outputs arrive, what the target's
@@ -205,7 +205,7 @@ class World:
     def _work(self, side: Side, handler: Callable[[Transaction], list[Callable[[], None]]]) -> None:
         """One transaction and its commit. The handler's notifications to others run only after the commit."""
         side.state.now_ms = max(side.state.now_ms, self.now_ms)
-        side.commit()  # so that timers ring
+        side.commit()  # so that timers fire
         staging = self._stagings[id(side)]
         transaction = staging.take()
         if transaction is None:
@@ -271,7 +271,7 @@ class World:
         return after
 
     def _leave(self) -> None:
-        """The target's owner delivers an end and dies. Timers ring before the partition has an owner again."""
+        """The target's owner delivers an end and dies. Timers fire before the partition has an owner again."""
         self.deliver()
         self._away_ms = self.now_ms + self.random.randrange(3 * SLACK_MS)
 
@@ -309,10 +309,10 @@ class World:
 
 
 def _own(bounced: Bounced) -> bool:
-    """An EndOfStream of the home on a conversation that its sender closed at the same moment."""
+    """Whether it is an EndOfStream that home sent on a conversation while the sender closed it."""
     return bounced.message_type == EOS
 
 
 def _never_said(endpoint: Endpoint) -> bool:
-    """The sender died between BEGIN and the timer, so nothing ever follows; an operator ends it."""
+    """Whether the sender died between BEGIN and the timer. Then nothing follows; an operator has to end the side."""
     return endpoint.state is State.STARTED_OUTBOUND and endpoint.clock is None

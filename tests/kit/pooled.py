@@ -66,7 +66,7 @@ class Shop:
         return transaction.__enter__()
 
     def ring(self, dialog: SessionDialog) -> Transaction:
-        """The dialog's timer rings. Returns the transaction."""
+        """Let the dialog's timer fire. Returns the transaction that receives it."""
         self.pair.home.commit(rare=[SetTimer(self.pair.initiator(dialog.conversation).index, 1)])
         for _ in range(2):  # the first commit sets the timer's time
             self.pair.home.state.now_ms += 2

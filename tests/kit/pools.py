@@ -63,17 +63,20 @@ class Taker:
         self.taken: list[Message] = []
         self.finished: list[bytes] = []
         """Conversations that have received EndOfStream."""
+        self.ended: list[bytes] = []
+        """Conversations that have received EndDialog or Error instead."""
         self.behind: list[Message] = []
-        """Messages behind EndOfStream."""
+        """Messages after EndOfStream in one transaction."""
         self._lock = threading.Lock()
 
     def __call__(self, transaction: Transaction) -> None:
         """Handle one transaction."""
-        took, finished, behind = [], [], []
+        took, finished, ended, behind = [], [], [], []
         for message in transaction:
             if message.dialog.conversation in finished:
                 behind.append(message)
             elif message.type in (END_DIALOG, ERROR):
+                ended.append(message.dialog.conversation)
                 transaction.end(message.dialog)
             elif message.type == STREAM_END:
                 finished.append(message.dialog.conversation)
@@ -83,6 +86,7 @@ class Taker:
         with self._lock:
             self.taken += took
             self.finished += finished
+            self.ended += ended
             self.behind += behind
 
     @property

@@ -34,7 +34,7 @@ def needed(kind: str, *queues: str, to: tuple[str, ...] = ()) -> list[Right]:
 
 
 def with_purpose(words: str, kind: str, *queues: str, to: tuple[str, ...] = ()) -> list[Right]:
-    """The rights of a kind of process, and those for a purpose with these words."""
+    """The rights of a kind of process, and those of the further grant whose purpose contains `words`."""
     first, *others = grants(kind, *queues, to=to)
     (other,) = [grant for grant in others if words in grant.purpose]
     return [*first.rights, *other.rights]
@@ -72,10 +72,10 @@ ADMINISTERS_ROUTES: Final = with_purpose("route", "administrator", "New")
 """Rights of an administrator who gives routes a lifetime."""
 
 DELETES: Final = grants("reader", "Orders")[1].rights
-"""Rights of a reader, beside the others, with which it deletes old records."""
+"""Additional rights of a reader that deletes old records."""
 
 OF_LOSS: Final = needed("loss", "Lost", "Orders", "Shop", "North", to=("Shop",))
-"""Rights of `konverse accept-loss` for that queue."""
+"""Rights of `konverse accept-loss` for queue `Lost`."""
 
 OF_SPARK: Final[dict[str, list[Right]]] = {
     "spark_read": needed("spark-read", "Orders"),

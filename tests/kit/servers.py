@@ -11,8 +11,9 @@ process. The stack ends with that process, even when workers die.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, NoReturn
@@ -39,12 +40,13 @@ _LOCK_DEADLINE_S: Final = 300.0
 Provider = Literal["environment", "docker", "local"]
 
 _PATIENT: Final = {"broker.session.timeout.ms": "600000", "group.consumer.session.timeout.ms": "6000"}
-"""For a broker that all tests share and none kills. On a busy machine its own controller may not hear of it for
-seconds, and a broker that was fenced may never lead its consumer groups again (NotCoordinatorException). Nor may it
-hear of a reader for the 2 s that the stack sets: the group would give the reader's partitions to another."""
+"""Settings for a broker that all tests share and no test kills. On a busy machine the broker's heartbeat may reach the
+controller seconds late, and a fenced broker may never coordinate its consumer groups again (NotCoordinatorException). A
+reader's heartbeat may be late by more than the 2 s that the stack sets; then the group would give the reader's
+partitions to another reader."""
 
 THREE_BROKERS: Final = StackSettings(brokers=3, redis=False, broker_settings={"broker.session.timeout.ms": "4000"})
-"""A cluster whose brokers tests kill. The stack's own 1 s would fence them on a busy machine."""
+"""A cluster for tests that kill brokers. The stack's own timeout of 1 s would fence brokers on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,16 @@ def _local(settings: StackSettings, shared: Path | None) -> Iterator[LocalStack]
         # A worker's parent is pytest's main process. The stack ends with it, so no worker stops it.
         found = LocalStack.find(settings) or LocalStack.start(settings, owner_pid=os.getppid())
     yield found
+
+
+def revive(stack: LocalStack) -> None:
+    """Let stopped servers go on, and start dead ones again."""
+    for pid in stack.pids.values():
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    for server in stack.status():
+        if not server.running:
+            stack.restart(server.name)
 
 
 def missing(reason: StackError | str) -> NoReturn:

@@ -99,7 +99,7 @@ def begin_and_end_two(broker: Broker) -> Dialog:
 
 
 def set_clock(broker: Broker, hours: int) -> None:
-    """Let the clock that stamps the records of this process's session be wrong by so many hours."""
+    """Stamp the records of this process's session with a time that is wrong by `hours` hours."""
     sender = broker._client.open_sender()
     produce = sender._producer.produce
 
@@ -199,7 +199,7 @@ def wait_for_a_share(reader: Reader, partitions: int = 0) -> None:
 
 
 def relocate(reader: Reader, conversation: uuid.UUID, partition: int) -> bool:
-    """Have the reader's owners move the sides of a conversation to another partition of the queue; False: none goes."""
+    """Let the owners move the sides of a conversation to another partition of the queue. False when no side moves."""
     with reader._lock:
         goes = [
             send_away(owner, endpoint, replace(owner.fold.state.address, partition=partition))
@@ -267,7 +267,7 @@ def pumped(*readers: Reader) -> Iterator[None]:
 
 
 def standing(reader: Reader) -> str:
-    """Where a reader stands, as text for a failure message."""
+    """A reader's partitions, owners and positions, as text for a failure message."""
     share, topic = reader._assignment, reader.queue.topic
     logs = [TopicPartition(topic, number) for number in range(reader.queue.partitions)]
     ends = [share.consumer.get_watermark_offsets(place, 5.0) for place in logs]

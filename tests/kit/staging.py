@@ -24,7 +24,7 @@ def taken(staging: Staging) -> Transaction:
 
 
 def finds(staging: Staging, elsewhere: Callable[[bytes], GroupPlace | None] = lambda _: None) -> Staging:
-    """Its transactions lock groups of this partition, and look for others with `elsewhere`."""
+    """Let the staging's transactions lock groups of its partition, and find all other groups with `elsewhere`."""
 
     def lock_or_find(transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes) -> Address | None:
         here = staging.locks.is_here(transaction, dialog, group)

@@ -15,7 +15,7 @@ from konverse.schemas.catalog.routes import Route
 from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import HIGHEST, LOWEST
-from konverse.schemas.limits import COMMIT_PARTS_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX
+from konverse.schemas.limits import COMMIT_PARTS_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX, WRITER_RECORDS_MAX
 from konverse.schemas.system_messages import DIALOG_TIMER, ERROR, Rejection
 from konverse.schemas.wire.batches import ABANDONED, Batch
 from konverse.schemas.wire.journal import Claim, Commit, CommitOperations, EndOperation, Part
@@ -69,7 +69,6 @@ from konverse.schemas.wire.records import (
 from tests.kit.table_strategies import table_changes
 
 INT_MAX: Final = 2**31 - 1
-COUNTER_MAX: Final = 2**62
 
 times: Final = st.integers(-1, TIME_MS_MAX)
 """Milliseconds since 1970."""
@@ -99,10 +98,10 @@ def _around(number: int) -> st.SearchStrategy[int]:
 
 counters: Final = st.one_of(
     st.integers(0, 300),
-    st.sampled_from([2**power for power in range(6, 62)]).flatmap(_around),
-    st.integers(0, COUNTER_MAX),
+    st.sampled_from([2**power for power in range(6, 60)]).flatmap(_around),
+    st.integers(0, WRITER_RECORDS_MAX - 1),
 )
-"""Small numbers, numbers around the lengths of an Avro long, and any up to 2 to the 62nd."""
+"""Small numbers, numbers around the lengths of an Avro long, and any that a writer may use."""
 
 sequences: Final = st.one_of(st.just(-1), counters)
 ints: Final = st.integers(0, INT_MAX)
@@ -154,7 +153,7 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.builds(Opened, opener=identifiers),
     st.builds(
         Forwarded,
-        hop=ints,
+        hop=st.integers(1, INT_MAX),
         origin=origins,
         timestamp_ms=times,
         headers=user_headers.map(tuple),
@@ -327,7 +326,7 @@ def batches(draw: st.DrawFn) -> Batch:
     )
 
 
-winners: Final = st.lists(st.tuples(identifiers, st.integers(0, 300)), max_size=4).map(tuple)
+winners: Final = st.dictionaries(identifiers, st.integers(0, 300), max_size=4).map(lambda some: tuple(some.items()))
 
 catalog_objects: Final[st.SearchStrategy[Written]] = st.one_of(
     table_changes(texts),

@@ -23,7 +23,7 @@ def transmitting() -> Session:
 
 
 def opened(session: Session, name: str = "a") -> SessionDialog:
-    """A dialog whose BEGIN counts."""
+    """A dialog whose BEGIN is acknowledged."""
     dialog, _ = session.begin(identifier(name), begin_block(group=identifier(name)))
     session.drained()
     return dialog

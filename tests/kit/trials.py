@@ -1,4 +1,4 @@
-"""Drivers whose groups fail, and the journal's record of it."""
+"""Drivers whose groups fail, and the journal records of these failures."""
 
 from __future__ import annotations
 

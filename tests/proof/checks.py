@@ -27,6 +27,8 @@ SEEDS: Final = 50_000
 PART: Final = 2_500
 """Seeds of one part. An interrupted check continues with the parts that the same code has not run yet."""
 EXAMPLES: Final = 20_000
+NO_TESTS: Final = 5
+"""Exit code of pytest when it has selected no test."""
 _VERDICT: Final = re.compile(r"^(Verdict|Verified|Held)\b|\b\d+ passed\b")
 """Begins or is a line in which a demo, the chaos campaign or pytest gives its result."""
 WORDS_MIN: Final = 3
@@ -59,7 +61,7 @@ def _program(*arguments: str) -> Callable[[str], Result]:
 
     def run(_commit: str) -> Result:
         CACHE.mkdir(parents=True, exist_ok=True)
-        log = CACHE / "last.log"
+        log = CACHE / log_name(*arguments)
         with log.open("w", encoding="utf-8") as out:
             code = subprocess.run(
                 arguments,
@@ -72,6 +74,11 @@ def _program(*arguments: str) -> Callable[[str], Result]:
         return Result(code == 0, words + ("" if code == 0 else f" (exit {code})"))
 
     return run
+
+
+def log_name(*arguments: str) -> str:
+    """The name of the file that keeps what this command line has printed; each check has its own."""
+    return re.sub(r"[^a-z]+", "-", " ".join(arguments[1:]).lower())[:60].strip("-") + ".log"
 
 
 def result_in(printed: Iterable[str]) -> str:
@@ -135,7 +142,7 @@ class Parts:
     """Results of the parts of a check, kept in PARTS with the digest of the code that they ran.
 
     The file is committed, so a check may run in several sittings and on several machines. A part is run again when its
-    code has changed.
+    code has changed. One that has "holds": false is run again in any case, because the check itself may have changed.
     """
 
     def __init__(self, check: str) -> None:
@@ -149,7 +156,8 @@ class Parts:
         Raises what `one` raises; no further part begins then.
         """
         known = self._known()
-        unknown = [name for name, digest in wanted.items() if known.get(name, {}).get("digest") != digest]
+        held = {name: part["digest"] for name, part in known.items() if part.get("holds", True)}
+        unknown = [name for name, digest in wanted.items() if held.get(name) != digest]
         with ThreadPoolExecutor(at_once) as threads:
             begun = ((name, threads.submit(one, name)) for name in unknown)
             running = dict(islice(begun, at_once))
@@ -248,7 +256,8 @@ def _properties_of(file: str) -> dict[str, Any]:
     )
     counts = ET.parse(report).getroot()[0].attrib if report.exists() else {}
     passed = int(counts.get("tests", 0)) - sum(int(counts.get(kind, 0)) for kind in ("errors", "failures", "skipped"))
-    return {"holds": done.returncode == 0, "passed": passed}
+    # all properties of a file may need a Spark session: then there is nothing to run, and nothing that fails
+    return {"holds": done.returncode in {0, NO_TESTS}, "passed": passed}
 
 
 _PYTHON: Final = sys.executable

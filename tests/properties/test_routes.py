@@ -54,13 +54,14 @@ databases = st.lists(
     unique_by=(lambda one: one.name, lambda one: one.broker_id),
 )
 questions = st.builds(
-    lambda service, broker_id, arrived, reply: RouteQuestion(
-        service, broker_id, "" if arrived else "sales", arrived, reply
+    lambda service, broker_id, arrived, reply, hops_left: RouteQuestion(
+        service, broker_id, "" if arrived else "sales", arrived, reply, hops_left
     ),
     services,
     st.one_of(st.none(), ids),
     st.booleans(),
     st.booleans(),
+    st.integers(0, 2),
 )
 
 
@@ -156,8 +157,10 @@ class Reading:
                 found |= self.stuck()
             elif host == "here":
                 found |= self.stuck() if outside else self.route(outside=True, again=True)
+            elif self.wanted.arrived and self.wanted.hops_left == 0:
+                found |= self.stuck()
             else:
-                found.add(f"send to {host}")
+                found.add(f"send to {host} with {self.wanted.hops_left - self.wanted.arrived} hops")
         return found
 
     def locate(self, named: UUID | None, *, own: str, then: Callable[[], set[str]], refuses: bool = True) -> set[str]:
@@ -185,7 +188,7 @@ def words(decision: RouteDecision) -> str:
     if decision.database is not None:
         return f"deliver to {decision.database.name}"
     if decision.addresses:
-        return f"send to {decision.addresses[0].host}"
+        return f"send to {decision.addresses[0].host} with {decision.hops_left} hops"
     return decision.outcome.value + " and ask" * decision.asks
 
 

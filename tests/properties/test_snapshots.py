@@ -13,6 +13,7 @@ from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import LogIdentity
+from konverse.schemas.limits import SNAPSHOT_CHUNK_ENTRIES_MAX
 from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode, encode
 from tests.kit.builders import log_of
 from tests.kit.digests import digest
@@ -54,7 +55,8 @@ CHUNKS = st.builds(Chunk, identifiers, ints, st.binary(max_size=50))
 ENDS = st.builds(
     SnapshotEnd,
     *(identifiers, ints, identifiers, identifiers, identifiers, counters, identifiers, counters),
-    *(st.binary(min_size=32, max_size=32), counters, counters, counters, st.booleans(), counters, ints, counters),
+    *(st.binary(min_size=32, max_size=32), counters, counters, counters, st.booleans(), counters),
+    *(st.integers(1, SNAPSHOT_CHUNK_ENTRIES_MAX), counters),
     st.binary(min_size=32, max_size=32),
 )
 

@@ -29,7 +29,7 @@ def transactions(draw: st.DrawFn) -> TransactionRecord:
     dialogs = draw(st.lists(st.builds(TransactionDialog, identifiers, begins), min_size=1, max_size=3))
     place, body = st.integers(0, len(dialogs) - 1), st.none() | st.binary(max_size=30)
     steps = st.builds(TransactionStep, place, st.sampled_from(KINDS), sequences, texts, body, st.just(FOR_EVER))
-    steps |= st.builds(TransactionStep, place, st.just(Kind.SET_TIMER), sequences, texts, body, timeouts)
+    steps |= st.builds(TransactionStep, place, st.just(Kind.SET_TIMER), sequences, st.just(""), body, timeouts)
     return TransactionRecord(dialogs, draw(st.lists(steps, max_size=5)))
 
 

@@ -1,4 +1,4 @@
-"""Seeds of `make test`, seeds that failed once, and properties of a seed."""
+"""Seeds beyond those of `make test`, and properties of a seed. `make seeds` also runs the seeds that failed once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.kit.simulator.shrink import shrink
 from tests.kit.simulator.sometimes import PATHS, Sometimes
 from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.world import World
-from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
+from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, run, seeds_from
 
 pytestmark = pytest.mark.timeout(600)  # nothing here waits; a slow machine takes five times as long as a fast one
 
 FIRST: Final = 1_500
-"""`make test` runs the seeds before this one separately and requires every path of them."""
+"""`make seeds`, a part of `make test`, runs the seeds before this one, and requires every path of them."""
 
 SEEDS: Final = 60
 LOSSY: Final = 60
@@ -71,10 +71,6 @@ def test_the_verifier_alone_judges_the_logs_that_a_broken_product_leaves(monkeyp
     assert simulate(3, judge=Judge.VERIFIER).error is None
     monkeypatch.setattr("tests.kit.simulator.run.refuted", lambda world: f"I8: {world.steps}")
     assert simulate(3, judge=Judge.VERIFIER).error == "I8: 200"
-
-
-def test_no_old_failure_comes_back() -> None:
-    assert not held(run(regression_seeds()))
 
 
 def test_a_seed_leaves_the_same_trace_in_every_process() -> None:

@@ -17,6 +17,7 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.batches import encode_winners
 from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.records import Decision, Kind, Suffix
+from konverse.spark.log import batch_rows
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS
 from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
@@ -254,12 +255,31 @@ def test_the_counters_of_written_rows_are_the_owners_or_null_where_the_start_of_
     assert counters(known.take(messages[5:])) == [4, 5], "the first row of the second batch is deleted"
 
 
-def test_a_record_with_a_negative_counter_keeps_it() -> None:
-    """Its counter is known, other than that of a row whose earlier rows are deleted."""
+def test_a_record_with_a_negative_counter_is_malformed_and_shows_none() -> None:
     side, forger = Side("orders"), Scribe("forger")
     ingest = Ingest(Acceptance(), tag=None)
     (rows,) = ingest.take(log_of([(forger.message(side.address, CONVERSATIONS[0], counter=-1), b"forged")]))
-    assert COLUMNS["counter"].make(rows).to_pylist() == [-1]
+    assert COLUMNS["counter"].make(rows).to_pylist() == [None]
+    assert COLUMNS["verdict"].make(rows).to_pylist() == ["malformed"]
+
+
+def test_each_of_many_rows_under_one_number_is_examined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign producer may write any number of them; comparing each with all others would never end."""
+    examined: list[Message] = []
+
+    def content(row: Message, real: Any = batch_rows._content) -> tuple[object, ...]:
+        examined.append(row)
+        return tuple(real(row))
+
+    monkeypatch.setattr(batch_rows, "_content", content)
+    rows = [Query.message(Query.task(0, "first"), CONVERSATIONS[0], b"%d" % (number % 150)) for number in range(300)]
+    ingest = Ingest(Acceptance(), tag=None)
+    ingest.take(log_of(rows))
+    judge, side = Scribe("judge"), Side("orders")
+    decided = decision(judge, side, [(Query.task(0, "first").attempt, 1)], 0, final=True)
+    (_, accepted) = ingest.take(log_of([*rows, decided])[-1:])
+    assert accepted.offsets.tolist() == list(range(150))
+    assert len(examined) == len(rows)
 
 
 @settings(max_examples=100, deadline=None)  # the first example initializes Arrow and numpy

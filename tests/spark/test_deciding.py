@@ -29,7 +29,7 @@ def judge_of(servers: Servers, database: str, query: str) -> Address:
 def test_queries_that_are_judged_in_more_places_than_a_process_keeps_open_are_received_once(
     servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "RESTING_MAX", 1)
+    monkeypatch.setattr(resting, "IDLE_CLIENTS_MAX", 1)
     names = iter(range(1_000))
     queries: dict[Address, str] = {}
     while len(queries) < 3:

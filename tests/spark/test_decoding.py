@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.wire.envelope import HEADER
 from konverse.spark import decode
+from konverse.spark.log.columns import TIMESTAMP
+from konverse.spark.read import kafka_frames
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.conftest import NewLog
 from tests.spark.logs import ORDERS, rows
@@ -61,6 +64,28 @@ def test_a_record_without_a_valid_envelope_is_a_row_with_null_envelope_columns(s
     assert [row[3:5] for row in found] == [(0, "order")] * 2 + [(None, None)] * 5
     others = [[(pair["key"], pair["value"]) for pair in row[5]] for row in found]
     assert others == [[], [("trace", bytearray(b"1")), ("more", None)], [], [("trace", bytearray(b"1"))], [], [], []]
+
+
+def test_headers_are_decoded_also_where_spark_gives_large_strings() -> None:
+    """As with `spark.sql.execution.arrow.useLargeVarTypes`."""
+    text, data = pa.large_string(), pa.large_binary()
+    header = Scribe("one").message(ORDERS, CONVERSATION)
+    pairs = [("trace", b"1"), (HEADER, header)]
+    records = pa.RecordBatch.from_pydict({
+        "topic": pa.array(["t"], text),
+        "partition": pa.array([3], pa.int32()),
+        "offset": pa.array([0], pa.int64()),
+        "timestamp": pa.array([0], TIMESTAMP),
+        "key": pa.array([b"k"], data),
+        "value": pa.array([b"body"], data),
+        "headers": pa.array([pairs], pa.list_(pa.struct([("key", text), ("value", data)]))),
+    })  # fmt: skip
+    (row,) = (row for batch in kafka_frames._batches(iter([records])) for row in batch.to_pylist())
+    assert (row["writer"], row["body"], row["headers"]) == (
+        identifier("one"),
+        b"body",
+        [{"key": "trace", "value": b"1"}],
+    )
 
 
 def test_the_error_for_a_frame_without_headers_names_the_missing_option(spark: SparkSession) -> None:

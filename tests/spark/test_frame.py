@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import TIMEOUT_MS_MAX, WRITER_RECORDS_MAX
 from konverse.schemas.wire import records
 from konverse.schemas.wire.envelope import decode, decode_suffix, encode, encode_envelope, encode_suffix
 from konverse.schemas.wire.records import Detail, Envelope, Kind, Suffix
 from konverse.spark.log import frame, suffix
-from tests.kit.builders import Scribe, identifier
-from tests.kit.strategies import COUNTER_MAX, damaged, envelopes, suffixes
+from tests.kit.builders import Scribe, begin_block, identifier
+from tests.kit.strategies import damaged, envelopes, suffixes
 from tests.spark.logs import ORDERS
 
 PREFIX: Final = Scribe("writer").message(ORDERS, identifier("a conversation"))[:39]
-LONGEST: Final = 2**63 - 1
+LONGEST: Final = WRITER_RECORDS_MAX - 1
 SOMEBODY: Final = identifier("somebody")
 DETAILS: Final[list[Detail]] = [
     records.End(SOMEBODY, ORDERS, ((SOMEBODY, 300),)),
@@ -74,7 +75,7 @@ def test_damaged_headers_decode_in_bulk_as_one_by_one(headers: list[bytes]) -> N
 
 def test_numbers_of_every_length_are_read() -> None:
     tail = encode_suffix(Suffix("order"))
-    numbers = [0, -1, 63, 64, 8191, 8192, COUNTER_MAX, LONGEST, -LONGEST - 1]
+    numbers = [0, -1, 63, 64, 8191, 8192, (WRITER_RECORDS_MAX - 1), LONGEST, -LONGEST - 1]
     headers = [encode(PREFIX, counter, sequence, tail) for counter in numbers for sequence in numbers]
     assert_same(frame.decode(headers), [*headers])
 
@@ -90,6 +91,15 @@ def test_records_by_the_zero_id_and_closings_of_it_are_not_sound() -> None:
     messages, closings, voids = [False, False, True, True], [False, False, False, True], [False, False, True, True]
     assert frame.decode(headers).sound.tolist() == [*messages, *closings, *voids]
     assert_same(frame.decode(headers), [*headers])
+
+
+@pytest.mark.parametrize("kind", [Kind.VOID, Kind.LATER, 26, 62])
+def test_a_record_of_a_later_kind_has_no_message_type(kind: int) -> None:
+    """What its header holds behind the numbers is not known."""
+    honest = encode(PREFIX, 300, 7, encode_suffix(Suffix("order")))
+    headers = [bytes([2 * kind]) + honest[1:]]
+    assert_same(frame.decode(headers), [*headers])
+    assert frame.decode(headers).message_type.to_pylist() == ["order" if kind == Kind.VOID else ""]
 
 
 def test_a_header_cut_anywhere_is_not_sound() -> None:
@@ -125,6 +135,14 @@ def test_a_suffix_is_walked_only_where_the_decoder_takes_it(data: bytes) -> None
     assert walked == expected
 
 
+@pytest.mark.parametrize(
+    "lifetime_ms", [-WRITER_RECORDS_MAX, -2, -1, 0, 1, TIMEOUT_MS_MAX, TIMEOUT_MS_MAX + 1, WRITER_RECORDS_MAX]
+)
+def test_a_lifetime_is_taken_where_the_decoder_takes_it(lifetime_ms: int) -> None:
+    data = encode_suffix(Suffix("order", begin=begin_block()._replace(lifetime_ms=lifetime_ms)))
+    assert suffix.message_type(data) == read(data)
+
+
 @pytest.mark.parametrize("detail", DETAILS, ids=lambda detail: type(detail).__name__)
 def test_a_damaged_detail_of_any_kind_is_read_as_the_decoder_reads_it(detail: Detail) -> None:
     honest = encode_suffix(Suffix("order", detail=detail))
@@ -133,6 +151,19 @@ def test_a_damaged_detail_of_any_kind_is_read_as_the_decoder_reads_it(detail: De
         for byte in {*range(20), 0x7F, 0x80, 0x81, 0xFF}:
             data = honest[:at] + bytes([byte]) + honest[at + 1 :]
             assert suffix.message_type(data) == read(data)
+
+
+@pytest.mark.parametrize("detail", DETAILS, ids=lambda detail: type(detail).__name__)
+def test_a_detail_that_was_cut_anywhere_is_read_as_the_decoder_reads_it(detail: Detail) -> None:
+    honest = encode_suffix(Suffix("order", detail=detail))
+    for size in range(len(honest)):
+        assert suffix.message_type(honest[:size]) == read(honest[:size])
+
+
+@pytest.mark.parametrize("detail", DETAILS[:5], ids=lambda detail: type(detail).__name__)
+def test_a_usual_detail_is_walked(detail: Detail) -> None:
+    """Decoding it takes ten times as long, and Spark reads such records by the million."""
+    assert suffix.walk(encode_suffix(Suffix("order", detail=detail))) == "order"
 
 
 def test_every_kind_of_detail_was_damaged() -> None:

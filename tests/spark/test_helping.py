@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any, Final, Self
+from types import SimpleNamespace
+from typing import Any, Final, Self, cast
 
 import pytest
 
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.bridge.kafka.clients import Kafka
+from konverse.dialog.batch.driver import Driver, Put
+from konverse.schemas.errors import AccessDenied, KafkaUnavailable
 from konverse.spark.write import decision as deciding
-from konverse.spark.write.decision import _Helper
+from konverse.spark.write.decision import BatchDecision, _Helper
 from tests.kit import until
+from tests.kit.builders import address_of, identifier
 
 NOBODY: Final[Any] = None
 
@@ -86,3 +90,44 @@ def test_a_helper_that_has_failed_rests_before_it_is_asked_again(monkeypatch: py
         helper.help()
     helper.close()
     assert len(asked) == 1
+
+
+class LateKafka:
+    """Acknowledges the first record late, and refuses the second one."""
+
+    settings = SimpleNamespace(instance="konverse")
+
+    def __init__(self) -> None:
+        self._told: list[Any] = []
+
+    def journal_producer(self) -> Self:
+        return self
+
+    def produce(self, _topic: str, _body: bytes, _key: bytes, _partition: int, on_delivery: Any, **_: Any) -> None:
+        self._told.append(on_delivery)
+
+    def flush(self, _timeout_s: float) -> None:
+        if len(self._told) == 2:
+            self._told[0](None, None)
+            self._told[1]("refused", None)
+
+    def check_written(self, _topic: str, failures: list[object]) -> None:
+        if failures:
+            raise AccessDenied("this principal may not write")
+
+    def words(self, error: object, _need: object) -> str:
+        return str(error)
+
+
+def test_a_batch_that_was_acknowledged_late_is_not_reported_as_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(deciding, "_PRODUCERS", {})
+    made, kafka = BatchDecision.__new__(BatchDecision), cast("Kafka", LateKafka())
+    made._kafka, made._left = kafka, False
+    made._driver = Driver(identifier("query"), identifier("run"), address_of("transmission"), (), ())
+    put = Put(address_of("transmission"), [(b"header", b"key", b"body")])
+    made._put(put)
+    made._put(put)
+    assert made._left
+    assert "cannot be submitted for decision, retrying: refused" in caplog.text

@@ -414,6 +414,16 @@ def test_a_start_behind_the_end_is_refused(new_log: NewLog) -> None:
         ranges(reader(log, startingOffsets='{"0": 2}', endingOffsets='{"0": 1}'))
 
 
+@pytest.mark.parametrize("ending", [{}, {"endingTimestamp": "2000"}], ids=["latest", "timestamp"])
+def test_a_time_after_all_records_is_the_planned_end_also_when_records_come_meanwhile(ending: dict[str, str]) -> None:
+    made = MessagesReader(
+        parse({"bootstrap": "one:9092", "topic": "orders", "startingTimestamp": "1000", **ending}), COUNTERS
+    )
+    growing = cast("Topic", SimpleNamespace(since=lambda times_ms: dict.fromkeys(times_ms, 5)))
+    (found,) = made._ranges(growing, {0: Bounds(0, 3)}, None)
+    assert (found.first, found.end) == (3, 3)
+
+
 @pytest.mark.parametrize("streaming", [False, True], ids=["batch", "stream"])
 def test_groups_of_a_bare_topic_are_refused_in_the_driver(streaming: bool) -> None:
     for include, name in (("accepted,groups", "conversation_group"), ("accepted", "Conversation_Group")):

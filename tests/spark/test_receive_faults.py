@@ -187,9 +187,9 @@ def test_a_job_detects_an_active_reader_of_its_queue(
     assert source.begun() == source, "nobody has ever received"
     with source.opened() as (_, reader):
         reader.wait_for_partitions(2)
-        assert source.begun() == source._replace(behind_a_dead_one=True)
+        assert source.begun() == source._replace(may_follow_dead_reader=True)
         assert source._replace(timeout=None).begun().timeout is None
-        told = in_tasks(spark, source, lambda mine: {"behind": mine.behind_a_dead_one})
+        told = in_tasks(spark, source, lambda mine: {"behind": mine.may_follow_dead_reader})
         assert {one["behind"] for one in told} == {True}
     assert source.begun() == source, "who leaves is no member"
 

@@ -35,6 +35,23 @@ except Exception as error:
 """
 
 
+VERIFIER_WITHOUT_EXTRA = """
+import sys
+sys.modules["pyspark"] = sys.modules["pyspark.sql"] = sys.modules["pyarrow"] = None
+from konverse.spark.verifier_job import spread
+try:
+    spread(None)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_verifying_without_the_extra_is_refused_with_its_name() -> None:
+    done = subprocess.run([sys.executable, "-c", VERIFIER_WITHOUT_EXTRA], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("NotInstalled the Spark side of konverse needs pyspark")
+    assert "konverse[spark]" in done.stdout
+
+
 def test_a_session_without_pyspark_is_refused_with_the_extra() -> None:
     done = subprocess.run([sys.executable, "-c", SESSION_WITHOUT_PYSPARK], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("NotInstalled the Spark side of konverse needs pyspark")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
-from konverse.spark.connection.cached_clients import RESTING_MAX, IdleClients
+from konverse.spark.connection.cached_clients import IDLE_CLIENTS_MAX, IdleClients
 
 
 def test_one_is_taken_by_one_and_a_second_of_its_kind_is_closed() -> None:
@@ -20,7 +20,7 @@ def test_one_is_taken_by_one_and_a_second_of_its_kind_is_closed() -> None:
 def test_of_too_many_those_that_rested_longest_are_closed() -> None:
     closed: list[int] = []
     clients = IdleClients(closed.append)
-    for number in range(RESTING_MAX + 2):
+    for number in range(IDLE_CLIENTS_MAX + 2):
         clients.keep((number,), number)
     assert closed == [0, 1]
     assert [clients.take((number,)) for number in range(3)] == [None, None, 2]
@@ -39,7 +39,7 @@ def test_a_client_whose_close_fails_does_not_affect_the_others() -> None:
 def test_a_forked_process_neither_takes_nor_closes_those_of_its_parent() -> None:
     closed: list[int] = []
     clients = IdleClients(closed.append)
-    for number in range(RESTING_MAX):
+    for number in range(IDLE_CLIENTS_MAX):
         clients.keep((number,), number)
     with patch("konverse.spark.connection.cached_clients.os.getpid", return_value=1):
         assert clients.take((0,)) is None
@@ -56,7 +56,7 @@ def test_threads_that_take_and_keep_at_once_lose_none() -> None:
 
     def use(number: int) -> None:
         for turn in range(2_000):
-            key = ((number + turn) % (2 * RESTING_MAX),)
+            key = ((number + turn) % (2 * IDLE_CLIENTS_MAX),)
             client = clients.take(key)
             if client is None:
                 client = object()
@@ -66,6 +66,8 @@ def test_threads_that_take_and_keep_at_once_lose_none() -> None:
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(use, number) for number in range(4)]:
             done.result()
-    left = [client for client in (clients.take((number,)) for number in range(2 * RESTING_MAX)) if client is not None]
+    left = [
+        client for client in (clients.take((number,)) for number in range(2 * IDLE_CLIENTS_MAX)) if client is not None
+    ]
     assert sorted(map(id, [*closed, *left])) == sorted(map(id, made))
-    assert len(left) <= RESTING_MAX
+    assert len(left) <= IDLE_CLIENTS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from konverse.bridge.validation.rules import SchemaRule, check_of
 from konverse.schemas.catalog.objects import Validation
-from konverse.spark.bodies import avro_shapes, json_shapes, xml_shapes
+from konverse.spark.bodies import avro_shapes, json_shapes, shapes, xml_shapes
 from konverse.spark.bodies.shapes import Parser, Unfit, Unmapped
 
 XS: Final = 'xmlns:xs="http://www.w3.org/2001/XMLSchema"'
@@ -294,6 +294,19 @@ def test_an_xml_schema_becomes_a_struct() -> None:
     }
 
 
+def test_an_attribute_that_is_missing_has_the_default_of_the_definition_that_it_refers_to() -> None:
+    made = by_xml(
+        xsd(
+            '<xs:attribute name="unit" type="xs:token" default="kg"/>',
+            '<xs:attribute name="count" type="xs:int" fixed="1"/>',
+            element("a", '<xs:attribute ref="unit"/><xs:attribute ref="count"/>'),
+        ),
+        root="a",
+    )
+    assert value_of(made, b"<a/>") == {"_unit": "kg", "_count": 1}
+    assert value_of(made, b'<a unit="g"/>') == {"_unit": "g", "_count": 1}
+
+
 def test_documents_of_several_namespaces_are_one_schema() -> None:
     person = xsd(
         '<xs:complexType name="Person"><xs:sequence><xs:element name="name" type="xs:string"/></xs:sequence>'
@@ -319,6 +332,12 @@ TREE: Final = (
 )
 
 
+GROUP: Final = (
+    '<xs:group name="G"><xs:sequence><xs:element name="b"><xs:complexType><xs:sequence>'
+    '<xs:group ref="G" minOccurs="0"/></xs:sequence></xs:complexType></xs:element></xs:sequence></xs:group>'
+)
+
+
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
@@ -326,6 +345,10 @@ TREE: Final = (
         ([xsd(simple("a", "xs:anyType"))], "a may be anything: give it a type"),
         ([xsd('<xs:element name="a"/>')], "a may be anything: give it a type"),
         ([xsd(simple("a", "Tree"), TREE)], r"a\.tree contains itself, by type Tree"),
+        (
+            [xsd(element("a", '<xs:sequence><xs:group ref="G"/></xs:sequence>'), GROUP)],
+            r"a\.b contains itself, by group G",
+        ),
         ([xsd(element("a", sequence('<xs:element ref="a" minOccurs="0"/>')))], r"a\.a contains itself, by element a"),
         ([xsd('<xs:element name="a"><xs:complexType mixed="true"/></xs:element>')], r"text between its elements"),
     ],
@@ -349,6 +372,7 @@ def test_elements_that_may_be_replaced_are_no_type() -> None:
         ("xs:integer", "1" + "0" * 38, r"a is 10{38}, which does not fit decimal\(38,0\)"),
         ("xs:decimal", "0.0000000000000000001", "does not fit decimal"),
         ("xs:dateTime", "-0044-03-15T12:00:00", "is not a time in the years 1 to 9999"),
+        ("xs:dateTime", "9999-12-31T24:00:00", "is not a time in the years 1 to 9999"),
         ("xs:date", "12026-01-01", "is not a date in the years 1 to 9999"),
     ],
 )
@@ -367,8 +391,12 @@ def test_a_valid_xml_value_that_does_not_fit_its_type_raises_unfit(kind: str, te
         ("xs:double", "-INF", float("-inf")),
         ("xs:date", "2026-01-31Z", date(2026, 1, 31)),
         ("xs:dateTime", "2026-01-31T12:00:00", datetime(2026, 1, 31, 12, tzinfo=UTC)),
+        ("xs:dateTime", "2026-12-31T24:00:00", datetime(2027, 1, 1, tzinfo=UTC)),
+        ("xs:dateTime", "2026-01-31T24:00:00.00+01:00", datetime(2026, 1, 31, 23, tzinfo=UTC)),
         ("xs:string", " a\nb ", " a\nb "),
         ("xs:token", " a\nb ", "a b"),
+        ("xs:token", " 10\u00a0000\tm ", "10\u00a0000 m"),
+        ("xs:NMTOKENS", "a\tb", "a b"),
         ("xs:base64Binary", "YWI=", b"ab"),
     ],
 )
@@ -376,7 +404,63 @@ def test_words_in_xml_become_values(kind: str, text: str, value: object) -> None
     assert value_of(by_xml(xsd(simple("a", kind))), f"<a>{text}</a>".encode()) == value
 
 
+def test_items_of_a_list_in_xml_are_divided_by_white_space_of_xml_alone() -> None:
+    made = by_xml(
+        xsd(simple("a", "Words"), '<xs:simpleType name="Words"><xs:list itemType="xs:token"/></xs:simpleType>')
+    )
+    assert value_of(made, "<a> 1\u00a0kg\n2\u00a0kg </a>".encode()) == ["1\u00a0kg", "2\u00a0kg"]
+
+
 def test_a_document_with_another_root_has_no_value() -> None:
     made = by_xml(xsd(simple("a", "xs:int"), simple("b", "xs:int")), root="a")
     with pytest.raises(Unfit, match="its root is 'b', not 'a'"):
         made.parse(b"<b>1</b>")
+
+
+DEEP: Final = 40
+
+
+def avro_that_multiplies() -> str:
+    schema: dict[str, Any] = record(("a", "int"), name=f"R{DEEP}")
+    for level in reversed(range(DEEP)):
+        schema = record(("a", schema), ("b", f"R{level + 1}"), name=f"R{level}")
+    return json.dumps(schema)
+
+
+def json_that_multiplies() -> str:
+    places = [{"$ref": f"#/$defs/{level}"} for level in range(DEEP + 1)]
+    defined = {str(level): properties(a=places[level + 1], b=places[level + 1]) for level in range(DEEP)}
+    return json.dumps(places[0] | {"$defs": defined | {str(DEEP): {"type": "integer"}}})
+
+
+def xml_that_multiplies() -> str:
+    levels = []
+    for level in range(DEEP):
+        inner = sequence(*(simple(name, f"T{level + 1}") for name in "ab"))
+        levels.append(f'<xs:complexType name="T{level}">{inner}</xs:complexType>')
+    return xsd(simple("root", "T0"), *levels, f'<xs:complexType name="T{DEEP}"/>')
+
+
+def xml_of_groups_that_multiply() -> str:
+    uses = [f'<xs:group ref="G{level}"/>' for level in range(DEEP + 1)]
+    insides = [*(use * 2 for use in uses[1:]), ""]
+    groups = [f'<xs:group name="G{level}">{sequence(inside)}</xs:group>' for level, inside in enumerate(insides)]
+    return xsd(element("root", uses[0]), *groups)
+
+
+@pytest.mark.parametrize(
+    ("made", "schema"),
+    [
+        (avro_shapes.parser_of, avro_that_multiplies()),
+        (json_shapes.parser_of, json_that_multiplies()),
+        (xml_shapes.parser_of, xml_that_multiplies()),
+        (xml_shapes.parser_of, xml_of_groups_that_multiply()),
+    ],
+    ids=["avro", "json", "xml", "groups"],
+)
+def test_a_short_schema_with_a_trillion_parts_is_refused(
+    made: Callable[[Sequence[str], str | None], Parser], schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shapes, "PARTS_MAX", 1_000)
+    with pytest.raises(Unmapped, match="comes after 1000 other parts, the most that a column has"):
+        made([schema], None)

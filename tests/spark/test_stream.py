@@ -7,7 +7,7 @@ import logging
 import pickle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -21,7 +21,7 @@ from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, data_topic
 from konverse.spark.connection.settings import ConnectionSettings, parse
 from konverse.spark.log import states
-from konverse.spark.log.topic import Topic
+from konverse.spark.log.topic import Bounds, Topic
 from konverse.spark.read import stream
 from konverse.spark.read.journal_stream import JournalStreamReader
 from konverse.spark.read.registration import Registration
@@ -168,6 +168,29 @@ def test_a_log_that_ends_before_the_checkpoint_is_another_one(new_log: NewLog, t
         restarted.latestOffset({**other, "partitions": {"0": 100}}, ReadAllAvailable())
     for one in (made, restarted):
         one.stop()
+
+
+def test_a_stream_of_what_is_there_may_begin_at_the_end_of_a_log_that_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the trigger availableNow Spark asks for the ends before it asks for the beginning."""
+
+    class Growing:
+        end = 3
+
+        def partitions(self) -> list[int]:
+            return [0, 1]
+
+        def bounds(self, partitions: list[int]) -> dict[int, Bounds]:
+            self.end += 1
+            return dict.fromkeys(partitions, Bounds(0, self.end))
+
+    monkeypatch.setattr(MessagesStreamReader, "_topic_id", lambda _: "id")
+    settings = parse({"bootstrap": "one:9092", "topic": "orders", "startingOffsets": '{"0": "latest"}'})
+    made = MessagesStreamReader(settings, StructType([StructField("counter", LongType())]))
+    made._topic = cast("Topic", Growing())
+    made.prepareForTriggerAvailableNow()
+    start = made.initialOffset()
+    end = made.latestOffset(start, ReadAllAvailable())
+    assert (start["partitions"], end["partitions"]) == ({"0": 5, "1": 0}, {"0": 5, "1": 4})
 
 
 def test_a_log_that_has_become_shorter_is_a_loss(

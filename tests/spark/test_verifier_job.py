@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from konverse.schemas.errors import KafkaUnavailable, PartitionHalted
-from konverse.spark.verifier_job import sent_verdict, unpacked
+from konverse.spark.verifier_job import sent_verdict, unpacked, verdicts
 
 EXTENT: Any = None
 
@@ -30,3 +31,21 @@ def test_a_log_that_cannot_be_judged_is_the_same_error_in_the_driver() -> None:
 def test_a_task_without_kafka_fails_so_that_spark_tries_it_again() -> None:
     with pytest.raises(KafkaUnavailable):
         sent_verdict(reading(KafkaUnavailable("Kafka is away")), EXTENT, None)
+
+
+def test_a_task_that_has_failed_for_good_is_the_same_error_in_the_driver() -> None:
+    """So the command ends with one line and with the exit code that it has without Spark."""
+
+    def collect() -> None:
+        told = "konverse.schemas.errors.KafkaUnavailable: no broker answers"
+        raise PySparkException(
+            f"Job aborted due to stage failure: Traceback (most recent call last):\n{told}\n\tat java"
+        )
+
+    frame = SimpleNamespace(mapInArrow=lambda _work, _schema: SimpleNamespace(collect=collect))
+    spark: Any = SimpleNamespace(range=lambda _count, numPartitions: frame)  # noqa: N803  # Spark's own name
+    verification: Any = SimpleNamespace(
+        kafka=SimpleNamespace(settings=None), extents=[EXTENT], owners={}, since_ms=None
+    )
+    with pytest.raises(KafkaUnavailable, match=r"^no broker answers$"):
+        list(verdicts(spark, verification, {}, lambda _: None))

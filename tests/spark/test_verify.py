@@ -10,7 +10,6 @@ from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
@@ -31,6 +30,7 @@ from konverse.spark.connection.clients import fold, queue_of
 from konverse.spark.connection.settings import ConnectionSettings, parse
 from konverse.spark.verifier_job import verdicts
 from tests.integration.test_verify import forge
+from tests.kit.commands import CliRunner
 from tests.kit.digests import digest
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -17,7 +17,7 @@ from tests.spark import executions
 from tests.spark.executions import batch_writer, execute, run
 from tests.spark.test_write_faults import FEW, check_received, numbered
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_rows_that_kafka_does_not_take_in_time_fail_the_task_and_a_driver_that_is_alone_decides(

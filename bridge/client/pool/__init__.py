@@ -26,7 +26,7 @@ messages that came back. This package carries the decisions out for many threads
     worker    the background thread: asks homes for news, and enforces time limits
     context   calls and objects that a pool gets from its broker
     pools     the pools of a broker, and the reader that receives EndDialog and Error for them
-    lease     a lease in Redis for each named pool, so that a second user is refused at once
+    lease     a lease in Redis for each named pool, so that a second user is refused early
 
 Each class is given the classes that it uses, and knows none of its users:
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .slots import Slots
 
 NUMBERED_FOUND_MAX: Final = 1_000
-"""A successor finds the conversations of this many threads, or all `size`; timers end those of further threads."""
+"""The next user of a named pool finds the conversations of this many threads, or all `size`; timers end the others."""
 
 
 class PoolGroups:
@@ -56,7 +56,7 @@ class PoolGroups:
         return pool_group(self._namespace, f"key {kafka_key.hex()}"), kafka_key
 
     def find(self, mark: bytes, key: bytes | None) -> bytes | None:
-        """The group of this pool with a mark and a Kafka key; without a key, that of a thread or a number."""
+        """The group of this pool with a mark: that of the Kafka key, else a numbered one, which may have any key."""
         if key is not None:
             group = pool_group(self._namespace, f"key {key.hex()}")
             if mark_of(group) == mark:
@@ -75,7 +75,7 @@ class PoolGroups:
         gone = [number for number, ident in self.threads.items() if ident not in living]
         own = [number for number, ident in self.threads.items() if ident == thread]  # its slot was evicted
         number = next(iter(own + gone), len(self.threads))
-        # the system may give the ident to a later thread, which has its own conversation
+        # a later thread may get the ident of an ended one, and must not find its conversation
         self._slots.forget_name(self.threads.get(number))
         self.threads[number] = thread
         return number

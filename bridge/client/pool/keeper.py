@@ -31,7 +31,7 @@ from konverse.dialog.pool.places import (
     Stray,
 )
 from konverse.dialog.pool.pool import PoolState
-from konverse.dialog.pool.recycling import ask_verdict, end_once, is_answer, is_used, recycle
+from konverse.dialog.pool.recycling import ask_verdict, close_stream, end_once, is_answer, is_used
 from konverse.dialog.session.dialogs import DialogState
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import ConversationEnded, KafkaUnavailable, KonverseError, QueueFull
@@ -93,7 +93,7 @@ class PoolKeeper:
                 what = type(effect).__name__
                 if not self.context.sender.session.over and (times := self._trouble.due((what, type(error)))):
                     log.warning(
-                        "%s: could not %s %s, %s so far; retrying: %s",
+                        "%s: failed to %s %s (%s so far), retrying: %s",
                         self.options.title,
                         _ATTEMPTED[type(effect)],
                         _object_of(effect),
@@ -111,13 +111,12 @@ class PoolKeeper:
         self.run_effects([Recycle(one) for one in [*self.pooling.known.values()] if one.stage is Stage.OPEN])
 
     def refused(self, dialog: Dialog) -> bool:
-        """Handle a dialog on which the session refuses sends. False if the pool has already recycled it."""
+        """Handle a dialog on which the session refuses sends. False if the pool itself has closed it."""
         with self.slots.changed:
             pooled = self.pooling.known.get(dialog.id.bytes)
-            if pooled is None or pooled.stage is not Stage.OPEN:
-                return False
-            self.run_effects(self.pooling.broken(pooled.conversation, None, now_ms()))
-            return True
+            if pooled is not None and pooled.stage is Stage.OPEN:
+                self.run_effects(self.pooling.broken(pooled.conversation, None, now_ms()))
+            return pooled is None or pooled.stage is not Stage.CLOSING
 
     def keeps(self, farewell: Farewell) -> bool:
         """Whether the pool will end that conversation itself, once its undelivered messages have come back (229)."""
@@ -143,7 +142,8 @@ class PoolKeeper:
     def unfinished(self) -> int:
         """Number of conversations that still have to end, plus keys whose messages wait: 0 when `close` is done.
 
-        Recycles open conversations first, because messages that came back may have been sent on new ones.
+        Recycles open conversations first, because messages that came back may have been sent on new ones. A named pool
+        recycles nothing and counts only closing conversations: it leaves the others to the next process.
         """
         with self.slots.changed:
             if self.options.name is not None:
@@ -177,17 +177,14 @@ class PoolKeeper:
             return
         dialog = self.slots.dialogs[pooled.conversation]
         try:
-            used = is_used(dialog.staged)
-            if used:  # without waiting for room: senders and `close` would wait for this lock
-                sender.apply_news(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
-            else:  # its first message was refused, so its target does not know the conversation
-                sender.decide(partial(end_once, dialog=dialog.staged))
+            # without waiting for room: senders and `close` would wait for this lock
+            sender.apply_news(lambda session: close_stream(session, dialog.staged, self.options.end_of_stream))
         except (QueueFull, KafkaUnavailable) as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
         except ConversationEnded:
             self.run_effects(self.pooling.broken(pooled.conversation, None, now_ms()))
         else:
-            self.pooling.recycled(pooled, now_ms(), used=used)
+            self.pooling.recycled(pooled, now_ms(), used=is_used(dialog.staged))
         self.slots.vacate(pooled.place)
 
     def _ask_verdict(self, effect: AskVerdict) -> None:

@@ -1,4 +1,4 @@
-"""The lease of a named pool in Redis: it names the process that uses the pool, so that a second one is refused at once.
+"""The lease of a named pool in Redis names the process that uses the pool, so that a second one is refused early.
 
 The lease is a hint, not a lock. Without Redis, or when the lease was lost, a second process that opens the pool takes
 over its conversations. The logs then decide: sends of the first process raise SessionTakenOver.
@@ -56,7 +56,7 @@ class Lease:
         lasting_ms, deadline = POOL_LEASE_MS, time.monotonic() + 2 * POOL_LEASE_MS / 1000
         while (held := self._call(self.holder, POOL_LEASE_MS)) not in {None, self.holder}:
             assert held is not None, "another process holds it"
-            left_ms = self._left_ms()
+            left_ms = self._left_ms(lasting_ms)
             if left_ms > lasting_ms or time.monotonic() > deadline:  # it was renewed, or never expires
                 raise PoolInUse(
                     f"pool {self._pool!r} is used by {held}. Close it there, or give another name; its lease expires "
@@ -93,7 +93,7 @@ class Lease:
         except (redis.RedisError, ValueError, TypeError) as error:
             if self._trouble.due():
                 log.warning(
-                    "the lease of pool %r cannot be written; the pool continues without it: %s",
+                    "the lease of pool %r cannot be written to Redis, and the pool continues without the lease: %s",
                     self._pool,
                     words(error),
                 )
@@ -101,11 +101,12 @@ class Lease:
         self._trouble.over()
         return held.decode("utf-8", "replace") if isinstance(held, bytes) else None
 
-    def _left_ms(self) -> int:
+    def _left_ms(self, known_ms: int) -> int:
+        """Milliseconds until the lease expires; `known_ms`, the last answer, when Redis gives none."""
         try:
             return int(self._client.pttl(self._key))
         except (redis.RedisError, ValueError, TypeError):
-            return 0
+            return known_ms
 
 
 def _here() -> str:

@@ -79,8 +79,8 @@ class Pool:
 
         `key` is also the Kafka key of its records. Without it the conversation is that of this thread, or, with `size`,
         the next of `size` conversations in rotation. If the target has ended the conversation, the message goes on
-        another one, after the messages that came back from the first; at most 10 are tried (225). The number is that of
-        `dialog.send`.
+        another one, after the messages that came back from the first; at most 10 that were ended are tried (225), for
+        at most `send_timeout_s`. The returned number is that of `dialog.send`.
 
         Raises the errors of `dialog.send` and `begin_dialog`; ConversationEnded when every conversation that was tried
         had been ended; BrokerClosed after `close`; QueueFull when the undelivered messages of an ended conversation,
@@ -130,7 +130,7 @@ class Pool:
 
     @property
     def statistics(self) -> PoolStatistics:
-        """Counts of what the pool has done so far."""
+        """Counts of the pool's work so far."""
         return self._keeper.pooling.statistics
 
     @property
@@ -167,10 +167,11 @@ class Pool:
         """Recycle all conversations, and wait up to `timeout` seconds for the targets to end them. Safe to call twice.
 
         Without `timeout` it waits up to 10 s, but gives up when no target has ended a conversation for 2 s: the targets
-        are away then, and a second call does not wait again. Until the broker is closed, the pool manages the remaining
-        conversations, and resends messages that come back. After that, a reader of the queue of `from_service` ends the
-        conversations that their targets end, and messages that come back wait at their homes, because no other process
-        has this pool. A named pool leaves its conversations and bounced messages to the next process that opens it.
+        are taken to be down, and a second call does not wait again. Until the broker is closed, the pool manages the
+        remaining conversations, and resends messages that come back. After that, a reader of the queue of
+        `from_service` ends the conversations that their targets end, and messages that come back wait at their homes,
+        because no other process has this pool. A named pool leaves its conversations and bounced messages to the next
+        process that opens it.
         """
         slots, worker = self._slots, self._worker
         with slots.changed:
@@ -247,24 +248,28 @@ class Pool:
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _send_slowly(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
-        """The slow path of `send`: there is no conversation yet, or it was recycled or ended."""
-        failure: ConversationEnded | None = None
-        for _ in range(POOL_ATTEMPTS_MAX):
-            dialog = self._dialog(name, key)
+        """The slow path of `send`: there is no conversation yet, or it was recycled or ended.
+
+        A conversation that the pool itself has recycled meanwhile is no failed attempt. On a busy machine it may be
+        over its age before this thread goes on.
+        """
+        attempts, ended, deadline = 0, 0, time.monotonic() + self._patience_s
+        while True:
+            dialog, attempts = self._dialog(name, key), attempts + 1
             try:
                 sequence = dialog.send(message_type, body)
             except ConversationEnded as error:
                 failure = error
-                if self._keeper.refused(dialog):
-                    self._worker.wake()
             else:
                 if not 0 <= sequence < self._last:
                     self._recycle_full(name)
                 return sequence
-        log.error(
-            "%s failed to send on a conversation %d times in a row: %s", self.options.title, POOL_ATTEMPTS_MAX, failure
-        )
-        assert failure is not None, "a send is attempted at least once"
+            if self._keeper.refused(dialog):
+                ended += 1
+                self._worker.wake()
+            if ended == POOL_ATTEMPTS_MAX or time.monotonic() > deadline:
+                break
+        log.error("%s failed to send on a conversation %d times in a row: %s", self.options.title, attempts, failure)
         raise failure
 
     def _dialog(self, name: object, key: str | bytes | None) -> Dialog:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from konverse.bridge.client.begin import named_broker_id
 from konverse.bridge.client.client import Client
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.log_reader import LogReader
@@ -64,7 +65,7 @@ class Pools:
     def open(self, options: PoolOptions) -> Pool:
         """A new pool (`Broker.pool`)."""
         options.check()
-        queues_of = partial(self._catalog.queues_of, *_way(options))
+        queues_of = partial(self._catalog.queues_of, *_services(options))
         home, _ = self._network.placed(options.to_service, None, b"", queues_of)
         self._check_end_of_stream(options.contract, options.end_of_stream)
         sender = self._client.open_sender()
@@ -83,13 +84,16 @@ class Pools:
                 lease = self._lease(options, sender)
                 if lease is not None:
                     undoing.callback(lease.close)
+                    lease.take()
                 reader = self._read(home.name) if options.read and home.name not in self._answering else None
+                if reader is not None:
+                    undoing.callback(reader.close)
+                    in_background("konverse-pool-answers", partial(self._answer_until_closed, reader))
+                pool = Pool(options, context, self._database, self._answer_all, lease)
                 undoing.pop_all()
-            pool = Pool(options, context, self._database, self._answer_all, lease)
             self._pools = [*self._open_pools(), pool]
             if reader is not None:
                 self._answering[home.name] = reader
-                in_background("konverse-pool-answers", partial(self._go_on_answering, reader))
         return pool
 
     def _check_end_of_stream(self, contract: str, end_of_stream: str) -> None:
@@ -102,8 +106,8 @@ class Pools:
             ) from None
 
     def _check_redirected(self, contract: str, target: Target) -> None:
-        """Raise ServiceNotFound, or InvalidRoute for a service that does not accept the contract."""
-        broker_id = None if target.broker_instance is None else uuid.UUID(target.broker_instance)
+        """Raise ServiceNotFound, InvalidRoute for a service that does not accept the contract, BadInput for no id."""
+        broker_id = named_broker_id(self._catalog.broker_id, target.broker_instance)
         check_accepts(contract, target.service, self._network.service(target.service, broker_id).service.contracts)
 
     def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
@@ -113,20 +117,18 @@ class Pools:
             return {home: log.ends(home.topic, home.partition)[1] for home in homes}
 
     def _check_name(self, options: PoolOptions) -> None:
-        if options.name is not None and any(_same(pool.options, options) for pool in self._open_pools()):
+        if options.name is not None and any(_names(pool.options) == _names(options) for pool in self._open_pools()):
             raise PoolInUse(f"this broker has pool {options.name!r} open already; use that one, or give another name")
 
     def _lease(self, options: PoolOptions, sender: Sender) -> Lease | None:
-        """Take the lease of a named pool; None for a pool without a name, or without Redis. Raises PoolInUse."""
+        """The lease of a named pool, to be taken; None for a pool without a name, or without Redis."""
         redis = self._settings.redis
         if options.name is None or not redis:
             return None
-        names = f"{options.name}/{'/'.join(_way(options))}"
-        lease = Lease(
+        names = "\0".join(_names(options))
+        return Lease(
             redis, pool_key(self._settings.instance, self._database, names), options.name, sender.session.writer
         )
-        lease.take()
-        return lease
 
     def _open_pools(self) -> Iterator[Pool]:
         return (one for one in self._pools if not one.over)
@@ -145,17 +147,17 @@ class Pools:
         self._pass_on(farewells)
         return rest
 
-    def _go_on_answering(self, reader: Reader) -> None:
+    def _answer_until_closed(self, reader: Reader) -> None:
         """Run the reader until the broker is closed; a later pool on its queue opens another one if it failed."""
         try:
-            self._run_on(reader)
+            self._run_with_retries(reader)
         finally:
             with self._lock:
                 if self._answering.get(reader.queue.name) is reader:
                     del self._answering[reader.queue.name]
             reader.close()
 
-    def _run_on(self, reader: Reader) -> None:
+    def _run_with_retries(self, reader: Reader) -> None:
         """Run the reader; retry when the cause may pass, such as STATUS OFF (77)."""
         trouble = LogThrottle()
         while not reader.closed:
@@ -178,7 +180,7 @@ class Pools:
                 return
 
     def _answer_own(self, transaction: Transaction) -> None:
-        """As `_answer_all`, but the messages for the application stay in the queue, as it has no reader there."""
+        """As `_answer_all`, but messages for the application stay in the queue, which the application does not read."""
         transaction.savepoint(_OWN)
         mine = list(takewhile(_is_ours, transaction))
         if len(mine) < len(transaction):
@@ -223,17 +225,18 @@ class Pools:
     def close(self) -> None:
         """Shut the pools down, and close the readers."""
         with ExitStack() as exits:
-            for reader in self._answering.values():
+            for reader in [*self._answering.values()]:  # a copy: a reader that fails is removed by its thread
                 exits.callback(reader.close)
             for pool in self._pools:
                 exits.callback(pool.shut_down)
 
 
-def _same(one: PoolOptions, other: PoolOptions) -> bool:
-    return one.name == other.name and _way(one) == _way(other)
+def _names(options: PoolOptions) -> tuple[str, ...]:
+    """The names by which named pools differ."""
+    return options.name or "", *_services(options), options.end_of_stream
 
 
-def _way(options: PoolOptions) -> tuple[str, str, str]:
+def _services(options: PoolOptions) -> tuple[str, str, str]:
     return options.from_service, options.to_service, options.contract
 
 

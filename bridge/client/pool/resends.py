@@ -72,7 +72,7 @@ class PoolResends:
         )
 
     def resume_sends(self, place: PoolPlace) -> None:
-        """The messages that came back to a place were resent or are gone: new messages may follow."""
+        """Allow new messages of a place: the messages that came back to it were resent or are gone."""
         self._slots.pooling.resume_sends(place)
         if (slot := self._slots.find(place)) is not None:
             slot.refused = None
@@ -96,7 +96,7 @@ class PoolResends:
         slot = self._slots.find(place)
         if slot is None or place.astray is not None:
             return
-        dialog = slot.dialog or slot.last or self._routes.open(slot)  # any of the group: home checks the session alone
+        dialog = slot.dialog or slot.last or self._routes.open(slot)  # any will do: the home checks only the session
         for one in bounced:
             self._context.mailboxes.confirm(self._context.sender, dialog.staged, one.id)
 
@@ -110,5 +110,5 @@ class PoolResends:
             )
         return (
             f"a conversation to {to!r} was ended, and its undelivered messages, which have to go first, have not come "
-            f"back within {patience_s:g} s: its queue may have no reader; try again"
+            f"back within {patience_s:g} s: the queue of {to!r} may have no reader; try again"
         )

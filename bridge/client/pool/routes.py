@@ -1,4 +1,4 @@
-"""Begins the conversations of a pool where redirections lead (behaviour 233).
+"""Begins the conversations of a pool, to the services to which redirections lead (behaviour 233).
 
 A place first sends to the pool's own service. A router there may return the messages of a conversation, preceded by a
 note that names another service: the pool resends them to that service, and sends later messages there too. When a
@@ -24,7 +24,7 @@ from konverse.dialog.pool.recycling import end_once
 from konverse.routing.documents import read_redirect
 from konverse.routing.loops import followed
 from konverse.schemas.catalog.table_entries import Target
-from konverse.schemas.errors import BadInput, InvalidRoute, KonverseError
+from konverse.schemas.errors import BadInput, InvalidRoute
 from konverse.schemas.identifiers import conversation_in, mark_of
 from konverse.schemas.limits import POOL_ASTRAY_MS
 from konverse.schemas.wire.records import BounceReason, Timer
@@ -87,7 +87,7 @@ class PoolRoutes:
             try:
                 timer = Timer(round(options.timer_s * 1000), options.end_of_stream)
                 self._context.sender.set_timer(dialog.staged, timer)
-            except KonverseError:
+            except BaseException:  # Ctrl-C too: `set_timer` may wait for a minute
                 # the pool does not know this conversation yet, so nothing else would end it
                 self._context.sender.decide(partial(end_once, dialog=dialog.staged))
                 raise
@@ -125,7 +125,7 @@ class PoolRoutes:
     def log_astray(self, place: PoolPlace) -> None:
         """Log that the redirections of a place lead nowhere."""
         log.error(
-            "%s has no destination for the messages of conversation group %s: %s",
+            "%s cannot deliver the messages of conversation group %s: %s",
             self._options.title,
             UUID(bytes=place.group),
             self._why_astray(place),

@@ -95,7 +95,7 @@ class Slots:
         return [slot for slot, last in lasts if last is not None and home in {None, last.begin.home}]
 
     def resends_pending(self) -> list[Slot]:
-        """Slots whose returned messages could not be resent for lack of room: their homes are asked again."""
+        """Slots with returned messages that could not be resent yet: their homes are asked again."""
         slots = (self.by_mark.get(mark) for mark in self.pooling.resends_pending)
         return [slot for slot in slots if slot is not None and slot.last is not None]
 

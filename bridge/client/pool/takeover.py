@@ -87,7 +87,7 @@ class PoolTakeover:
                 del self._returned[mark_of(slot.place.group)]
 
     def repeat(self) -> None:
-        """Another process has begun conversations of this pool meanwhile: the next send adopts them."""
+        """Let the next send adopt conversations that another process has begun in this pool meanwhile."""
         with self._slots.changed:
             if self.complete:
                 log.warning("%s is also used by another process; this process takes it over", self._options.title)
@@ -111,11 +111,17 @@ class PoolTakeover:
         still_open = [
             dialog for dialog, standing in adopted if standing is Adoptable.OPEN and dialog.id.bytes not in own
         ]
-        ended = streams_ended(context, still_open, self._options.end_of_stream)
-        with self._slots.changed:
-            for dialog, standing in adopted:
-                slot = slots[mark_of(dialog.id.bytes)]
-                self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
+        try:
+            ended = streams_ended(context, still_open, self._options.end_of_stream)
+            with self._slots.changed:
+                for dialog, standing in adopted:
+                    slot = slots[mark_of(dialog.id.bytes)]
+                    self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
+        except BaseException:
+            for dialog in still_open:
+                if dialog.id.bytes not in pooling.known:  # else the next attempt would take it for one of its own
+                    context.sender.ended_by_peer(dialog.id.bytes)
+            raise
         for home in {slot.last.begin.home for slot in slots.values() if slot.last is not None}:
             bounced, _ = context.mailboxes.read(context.sender, home, self._slots.is_ours, lambda _: None)
             with self._slots.changed:
@@ -154,9 +160,9 @@ class Leftovers(NamedTuple):
 
 
 def find_leftovers(context: PoolContext, options: PoolOptions, group_of: GroupOf) -> Leftovers:
-    """Find what other processes left in a pool, once its homes have ingested everything that Kafka holds now.
+    """Find the leftovers of other processes in a pool, once its homes have ingested everything that Kafka holds now.
 
-    Raises OutcomeUnknown when that takes longer than `context.timeout_s`, as when no reader reads the queue.
+    Raises OutcomeUnknown when the homes need longer than `context.timeout_s`, as when no reader reads the queue.
     """
     deadline = time.monotonic() + context.timeout_s
     keys: dict[bytes, bytes | None] = {}
@@ -183,7 +189,7 @@ def _ingested(home: Partition) -> int:
 
 
 def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], LeftConversation, list[bytes]]:
-    """Groups of the pool with their keys, what is left of them, and the marks of bounced messages of any pool."""
+    """Groups of the pool with their keys, their leftovers, and the marks of bounced messages of any pool."""
     sides = (one for one in home.live() if one.role is Role.INITIATOR and is_pooled(one))
     keys = {one.group_id: one.key for one in sides if group_of(mark_of(one.group_id), one.key) == one.group_id}
     marks = dict.fromkeys((mark_of(one.conversation), one.key) for one in home.mailbox.entries.values())
@@ -195,7 +201,7 @@ def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | No
 
 
 def _merged(lefts: Iterable[LeftConversation]) -> LeftConversation:
-    """Merge what is left in several homes."""
+    """Merge the leftovers of several homes."""
     whole = LeftConversation([], [], {}, {})
     for left in lefts:
         whole.conversations.extend(left.conversations)
@@ -206,7 +212,7 @@ def _merged(lefts: Iterable[LeftConversation]) -> LeftConversation:
 
 
 def streams_ended(context: PoolContext, dialogs: Iterable[Dialog], end_of_stream: str) -> set[bytes]:
-    """Those of these conversations whose target has EndOfStream. Each target partition is asked once."""
+    """Ids of the dialogs whose target has EndOfStream, or no endpoint any more. Each target partition is asked once."""
     at: dict[Address, list[bytes]] = {}
     for dialog in dialogs:
         at.setdefault(dialog.begin.target, []).append(dialog.id.bytes)

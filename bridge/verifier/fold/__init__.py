@@ -22,16 +22,17 @@ Modules:
     fold        the journal's decisions, one after the other
     ingest      what each kind of data record does
     state       endpoints, outputs and everything else that the rules remember
-    answers     what a partition answers to records that it does not accept
+    answers     answers to records that are not accepted
     writers     admission of writers, CLOSE_WRITER and heirs, PRUNE, notices
     endings     END WITH CLEANUP, messages given back, conversations that the broker fails
-    ended       how sides end; ids that callers choose
+    ended       how sides end; conversation ids that callers choose
     half_close  FIN; transactions of clients
     mailbox     messages that came back
     groups      conversation groups and priority levels
     timers      timers and lifetimes
     attempts    handlers that failed and owners that died
     moves       endpoints that move to another partition
+    moved_state how they left and arrived, and the stubs that they left behind
     batches     rows that Spark writes
     loss, holes deleted data, and the counters that writers lost with it
     forgeries   records under another producer's writer and counter

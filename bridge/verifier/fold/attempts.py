@@ -32,7 +32,7 @@ from .state import SecondState, Side, without
 
 
 def owner_changed(state: SecondState, *, clean: bool) -> None:
-    """Apply a CLAIM that counts. If the previous owner did not release the partition, its open TRY is accused."""
+    """Apply a CLAIM that counts. After an owner that did not release, the sides of its open TRY become suspects."""
     past = state.past
     past.tried = set()
     if clean:
@@ -50,7 +50,7 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
 
 
 def _accuse(accused: list[list[Key]], keys: list[Key], *, alone: bool) -> list[list[Key]]:
-    """Add a death with its suspects. Suspects that die alone explain the earlier deaths of which they were accused."""
+    """Add an owner's death with its suspects. Suspects delivered alone also explain earlier deaths that accuse them."""
     if alone and {*keys} <= {key for case in accused for key in case}:
         accused = [case for case in accused if not {*case} & {*keys}]
     return [*without(accused, keys), keys]
@@ -72,7 +72,7 @@ def careful(state: SecondState, commit: Commit) -> None:
 
 
 def acquitted(state: SecondState, commit: Commit) -> None:
-    """Take the groups that a COMMIT names out of the open TRY and off the suspects: their handlers came back.
+    """Take the groups that a COMMIT names out of the open TRY and off the suspects: their handlers returned.
 
     A side that receives something has no failed attempts any more.
     """

@@ -210,7 +210,7 @@ def _said(state: SecondState, kind: Kind, query: bytes, detail: Decision | Veto,
 
 
 def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
-    """Restore what a snapshot says of batches, without the rows."""
+    """Restore the batches in a snapshot, without their rows."""
     batches = state.batches
     for item in base["tracks"]:
         batches.settled[item["query"], item["begins"], item["judge_writer"]] = item["decided"]

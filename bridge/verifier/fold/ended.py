@@ -31,8 +31,8 @@ class EndedNames:
     begins: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
     """Session and conversation -> number of its BEGINs that came to this partition."""
     refused: set[bytes] = field(default_factory=set)
-    """Conversations that home refused to begin again. If the target has forgotten the id and lives, it gets an
-    Error."""
+    """Conversations whose second BEGIN home has refused. A target that lives, because its partition has forgotten the
+    id, gets an Error."""
 
     def begun_here(self) -> set[tuple[bytes, bytes]]:
         """Pairs of a conversation and a session whose BEGIN of it came here."""

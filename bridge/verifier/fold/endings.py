@@ -24,7 +24,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
         return
     state.tally["cleaned up"] += 1
     if side.peer_ended or side.peer_failed:
-        state.end(side, failed=False)  # a peer that has ended waits for this END alone
+        state.end(side, failed=False)  # a peer that has ended waits only for this END
         return
     state.tally["cleaned up, not open"] += side.ended
     if not side.ended:
@@ -36,7 +36,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     state.cleanups.cut_off.add(side.key)
     _take_back(state, side, SPOKEN)
     if side.key[0] == Role.TARGET:
-        state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
+        state.cleanups.remember(side.key[1], side.peer_at, state.now_ms)
     state.await_home(side)
     state.remove(side)
 
@@ -60,7 +60,7 @@ def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
 
 
 def return_unread(state: SecondState, operation: GiveBack) -> None:
-    """GIVE_BACK: end a target, and send a note and all that it has not received to the mailbox of its peer."""
+    """GIVE_BACK: end a target, and send a note and its unreceived messages to the mailbox of its peer."""
     side = state.table.get(operation.endpoint)
     if side is None or side.key[0] != Role.TARGET:
         state.problem(f"I3: a commit gives back messages of endpoint {operation.endpoint}, which is not a target")
@@ -76,6 +76,7 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
         for place, heard in enumerate(unread, first)
         if heard.kind is Kind.MESSAGE
     ]
+    state.given_back += len(letters)
     for number, (name, body, place, reason) in enumerate(letters, first):
         detail = Bounce(side.key[1], number, state.address, reason)
         state.stage(side.peer_at, Output(
@@ -85,7 +86,10 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
 
 
 def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
-    """Send NO_PEER to the home of a target that was cleaned up, when a message for it comes; False if it was not."""
+    """Notify home by NO_PEER when a message comes for a target that was cleaned up.
+
+    Returns False if the target was not cleaned up.
+    """
     home, _ = state.cleanups.cleaned.pop(conversation, (None, 0))
     if home is not None:
         state.tally["cleaned up and spoken to"] += 1

@@ -73,7 +73,7 @@ class TakenContents:
         return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
 
     def judged(self) -> None:
-        """Check after the data of a COMMIT that each offset which it calls contested was a duplicate."""
+        """After the data of a COMMIT, check that each offset that the COMMIT calls contested was a duplicate."""
         for offset in self.contested:
             self._problem(f"I3: a commit calls offset {offset} contested, which is not a duplicate")
         self.contested = {}

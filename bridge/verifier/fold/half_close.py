@@ -38,12 +38,12 @@ def on_finished(state: SecondState, envelope: Envelope) -> None:
                 side.askers = [*side.askers, detail.asker][-END_WRITERS_MAX:]
             state.tally["FIN answered"] += 1
         return
-    heard: list[tuple[bytes, int]] = []
+    heard: tuple[tuple[bytes, int], ...] = ()
     state.tally["FIN without an endpoint" if side is None else "FIN"] += 1
     if side is not None:
         side.peer_finished, side.finisher = True, envelope.suffix.origin or envelope.writer
-        heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
-    say_finished(state, envelope, tuple(heard))
+        heard = side.latest()
+    say_finished(state, envelope, heard)
 
 
 def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[bytes, int], ...]) -> None:

@@ -113,7 +113,7 @@ def _without_ack(envelope: Envelope, record: LogRecord) -> tuple[Envelope, LogRe
 
 
 def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """Take a contested record: another one was taken under its counter, so its offset stands for the counter (M277)."""
+    """Take a contested record. Another record has its counter, so its offset identifies it instead (M277)."""
     state.tally["forged"] += 1
     notify(state, envelope, envelope.counter, NoticeReason.FORGED)
     here = envelope.counter < state.closed.get(envelope.writer, envelope.counter + 1)

@@ -73,10 +73,10 @@ def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: L
 
 
 def goes_on_behind_acknowledged(state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
-    """Whether a record shows that Kafka has lost acknowledged records before it: its writer then goes on with it."""
+    """Whether a record shows that Kafka has lost acknowledged ones before it. If so, pass over the lost records."""
     writer = envelope.writer
     due = len(state.accepted.get(writer, ()))
-    said_before = state.losses.count and minted_ms(writer) is None  # an owner's gap lies in the LOST
+    said_before = state.losses.count and minted_ms(writer) is None  # the LOST covers the gap of an owner
     vouches = envelope.flags & ACKED and writer not in state.closed and not said_before
     if not vouches or envelope.counter - due > WRITER_HOLE_RECORDS_MAX:
         return False
@@ -105,7 +105,7 @@ def pass_over_acknowledged(state: SecondState, writer: bytes, counter: int, offs
 
 
 def _may_hear(state: SecondState, side: Side, writer: bytes, due: int) -> bool:
-    """Whether a side may hear a writer whose records are lost from counter `due` on."""
+    """Whether one of a writer's lost records, from counter `due` on, may have been for this side."""
     if writer in side.voices or minted_ms(writer) is None or state.is_named(side):
         return True
     line = [side.opener, *line_of(state, side.opener)]
@@ -114,7 +114,7 @@ def _may_hear(state: SecondState, side: Side, writer: bytes, due: int) -> bool:
     last = line[-1]
     if not any(last) or minted_ms(last) is None:
         return False  # no heir, ever; or an owner
-    return due == 0 or not is_known(state, last)  # its closing may be among the lost records, or its heir is forgotten
+    return due == 0 or not is_known(state, last)  # its CLOSE_WRITER may be lost too, or its heir is forgotten
 
 
 def _words(state: SecondState) -> bytes:
@@ -125,7 +125,7 @@ def _words(state: SecondState) -> bytes:
 def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
     """Whether a writer goes on at this counter, after a LOST; the counters in between are passed over."""
     losses, taken = state.losses, state.accepted.get(writer, [])
-    if not losses.count:
+    if not losses.count or counter - len(taken) > losses.hole[1]:  # each lost record had an offset below its end
         return False
     if writer not in state.closed:  # an heir resends all records of a closed writer, or none
         losses.skip(writer, len(taken), counter)
@@ -170,7 +170,7 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
 
 
 def _expects_first(state: SecondState, side: Side, envelope: Envelope) -> bool:
-    """Whether home's FIRST made the target, and the FIRST of the session that began the conversation did not come."""
+    """Whether home's FIRST made the target, and the FIRST of the session that began it has not come."""
     own = envelope.writer == side.opener or not state.is_named(side)
     made_by_home = side.key[0] == Role.TARGET and state.tombstones.get(side.key[1]) == side.opener
     return made_by_home and own and not envelope.flags & FIRST

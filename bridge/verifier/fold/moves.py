@@ -12,8 +12,9 @@ from konverse.bridge.verifier.records import ForwardedRecord, Key, LogRecord
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
+from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX
 from konverse.schemas.system_messages import BEGUN_TWICE_BODY, DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.envelope import decode_accepted
 from konverse.schemas.wire.moved import Moved, MovedMessage, decode_moved
 from konverse.schemas.wire.operations import Relocate
 from konverse.schemas.wire.records import NAMED, BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
@@ -22,10 +23,14 @@ from .answers import answer_end, bounce, refuse_begin, refuse_over, stray
 from .ended import MOVED
 from .endings import told_of_cleanup, told_of_loss
 from .half_close import say_finished
-from .state import CODES, PAST, AcceptedRecord, MovedState, Output, SecondState, SecondStub, Side
+from .moved_state import MovedState, SecondStub
+from .state import CODES, PAST, AcceptedRecord, Output, SecondState, Side
 
 MINE: Final = (Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER)
 THEIRS: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.NO_PEER, Kind.FIN, Kind.FIN_ANSWER)
+
+INSTALL_PIECES_MAX: Final = INSTALL_BYTES_MAX // BODY_BYTES_MAX
+"""Pieces of one side's state; a record that names more is malformed."""
 
 MoveJudge = Callable[[SecondState, Envelope, LogRecord], str]
 
@@ -117,7 +122,7 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     """INSTALL: take a piece of a side's state. With the last piece the side lives here."""
     at, count = envelope.suffix.fragment or (0, 0)
     pieces = state.moves.installing.pop(envelope.writer, [])
-    if at != len(pieces) or at >= count:
+    if at != len(pieces) or not at < count <= INSTALL_PIECES_MAX:
         state.tally["malformed"] += 1
         return "control"
     pieces.append(record.body or b"")
@@ -129,7 +134,7 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         moved = decode_moved(b"".join(pieces))
     except MalformedRecord:
         moved = None
-    if moved is None or moved.state >= len(CODES) or CODES[moved.state] in ("SI", "CD"):
+    if moved is None or not 0 <= moved.state < len(CODES) or CODES[moved.state] in ("SI", "CD"):
         state.tally["malformed"] += 1
         return "control"
     key = (int(envelope.role), envelope.conversation)
@@ -223,10 +228,12 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> MovedState:
 
 
 def closed(state: SecondState, envelope: Envelope) -> str:
-    """CLOSED: the conversation is over at the next place, so the stub here goes."""
+    """CLOSED: the conversation is over at the next place, so the stub here is removed."""
     detail = envelope.suffix.detail
     key = (int(envelope.role), envelope.conversation)
-    if isinstance(detail, Closed):
+    if not isinstance(detail, Closed):
+        state.tally["malformed"] += 1
+    else:
         chain = state.moves.stubs.get(key, {})
         stub = chain.pop(detail.generation, None)
         failed_here = stub is not None and key[0] == Role.TARGET and state.heard_of_home(key[1])
@@ -237,7 +244,7 @@ def closed(state: SecondState, envelope: Envelope) -> str:
                 state.refuse_home(key[1])
             if detail.cleaned is not None:
                 state.tally["cleaned up elsewhere"] += 1
-                state.cleanups.cleaned[key[1]] = detail.cleaned, state.now_ms
+                state.cleanups.remember(key[1], detail.cleaned, state.now_ms)
         if not chain:
             state.moves.stubs.pop(key, None)
             opener = state.moves.away.pop(key, None)
@@ -284,7 +291,7 @@ def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Mov
     """FORWARD: judge a record where its side lives or lived last, or send it on to the next place."""
     detail = envelope.suffix.detail
     try:
-        original = decode(detail.header) if isinstance(detail, Forwarded) else None
+        original = decode_accepted(detail.header) if isinstance(detail, Forwarded) else None
     except MalformedRecord:
         original = None
     key = None if original is None else meant_for(original)

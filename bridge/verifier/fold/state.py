@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.records import Key, LogRecord
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
-from konverse.schemas.limits import QUERY_ENTRIES_MAX, TOMBSTONES_MAX
+from konverse.schemas.limits import CLEANED_ENTRIES_MAX, END_WRITERS_MAX, QUERY_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
 from konverse.schemas.wire.batches import Batch
 from konverse.schemas.wire.records import (
@@ -38,6 +39,7 @@ from konverse.schemas.wire.records import (
 from .ended import EndedNames, how_it_ends
 from .forgeries import TakenContents
 from .holes import SecondLosses
+from .moved_state import SecondMoves
 
 Facts = tuple[str, int, int, int, int, bool]
 """A side as the view shows it: state, next sequence number, accepted, consumed, unread, whether an Error waits."""
@@ -158,19 +160,23 @@ class Side:
     askers: list[bytes] = field(default_factory=list)
     """Writers whose FIN the peer has answered."""
     generation: int = 0
-    """How often it has moved."""
+    """How often the side has moved."""
     previous: Address | None = None
     named: bool = False
-    """It moved here, and the caller chose the id of its conversation."""
+    """The side moved here, and a caller chose the id of its conversation."""
     brought: int = 0
-    """Messages that were accepted before it came here."""
+    """Number of messages that were accepted before the side came here."""
     consumed_before: int = 0
     thrown_before: int = 0
     left: bool = False
-    """It has moved to another partition."""
+    """The side has moved to another partition."""
     level: int = DEFAULT_LEVEL
     since: int = -1
-    """Order of the COMMIT with which it began here; -1 if that was not read."""
+    """Order of the COMMIT with which the side began here; -1 if that COMMIT was not read."""
+
+    def latest(self) -> tuple[tuple[bytes, int], ...]:
+        """Writers with their highest accepted counters, latest first: those that an END or a FIN answer names (M51)."""
+        return tuple(islice(reversed(self.voices.items()), END_WRITERS_MAX))
 
     def forget_urgent(self) -> None:
         """Drop the waiting Error, the waiting DialogTimer and the timer. Only the lifetime of the side stays."""
@@ -178,7 +184,7 @@ class Side:
 
     @property
     def gone(self) -> bool:
-        """Whether both sides have ended, so that the product has forgotten it."""
+        """Whether both sides have ended, so that the product has forgotten this one."""
         return self.ended and (self.peer_ended or self.peer_failed)
 
     @property
@@ -270,6 +276,8 @@ class SecondState:
         self.incarnation = b""
         self.moves = SecondMoves()
         self.rejected: dict[int, Rejection] = {}
+        self.given_back = 0
+        """Messages and notes that GIVE_BACK has sent to mailboxes."""
         self.given_up: set[bytes] = set()
         """Conversations that failed here although neither side had ended them."""
         self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}
@@ -305,8 +313,7 @@ class SecondState:
         side.forget_urgent()
         side.thrown_away += side.heard[len(side.consumed) :]
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
-        # the product names the writers latest first
-        received = tuple(reversed(side.voices.items()))
+        received = side.latest()
         kind, name = (Kind.ERROR, ERROR) if failed else (Kind.END, END_DIALOG)
         detail = End(side.opener, home, received)
         self.stage(side.peer_at, Output(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
@@ -322,7 +329,7 @@ class SecondState:
         side.peer_failed = True
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
-        told = End(side.opener, home, tuple(reversed(side.voices.items())))
+        told = End(side.opener, home, side.latest())
         flags = NAMED if side.key[0] == Role.INITIATOR and self.is_named(side) else 0
         self.stage(
             side.peer_at, Output(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told, None, flags)
@@ -394,7 +401,7 @@ class SecondState:
             self.gates.append(SecondGate(to, len(self.outputs.get(to, ())), behind, said))
 
     def release(self) -> None:
-        """Open the gates whose outputs have arrived according to the journal."""
+        """Open the gates whose awaited outputs the journal has acknowledged."""
         opened = [gate for gate in self.gates if self.acknowledged.get(gate.behind, 0) >= gate.needs]
         self.gates = [gate for gate in self.gates if gate not in opened]
         for gate in opened:
@@ -411,13 +418,13 @@ class SecondState:
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
 
     def refuse_first(self, conversation: bytes, opener: bytes) -> None:
-        """Refuse the FIRST of this opener, once. The oldest entry goes when there are too many."""
+        """Refuse the FIRST of this opener, once. The oldest entry is dropped when there are too many."""
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
 
     def await_home(self, side: Side) -> None:
-        """Refuse the FIRST that home may still send to a target which ends by itself."""
+        """Refuse the FIRST that home may still send to a target that ends by itself."""
         if side.key[0] == Role.TARGET:
             self.refuse_home(side.key[1])
 
@@ -427,7 +434,7 @@ class SecondState:
             self.refuse_first(conversation, conversation)
 
     def heard_of_home(self, conversation: bytes) -> bool:
-        """No FIRST of home is awaited any more; return whether one was."""
+        """Stop awaiting a FIRST of home; return whether one was awaited."""
         awaited = self.tombstones.get(conversation) == conversation
         if awaited:
             del self.tombstones[conversation]
@@ -464,7 +471,7 @@ class WaitingRow(NamedTuple):
     attempt: bytes
     number: int
     judge: Address | None
-    """Partition that judges the query; None: not known, as the attempt was vetoed before the verification began."""
+    """Partition that judges the query; None: unknown, because a veto preceded the beginning of the verification."""
     envelope: Envelope
     record: LogRecord
 
@@ -492,6 +499,12 @@ class Cleanups:
     taken_back: dict[tuple[Address, int], Output | None] = field(default_factory=dict)
     """Destination and counter of an output that became VOID -> the output; None if it is not known."""
 
+    def remember(self, conversation: bytes, home: Address, now_ms: int) -> None:
+        """Note that a target was cleaned up. The oldest entry is dropped when there are too many (M148)."""
+        if len(self.cleaned) >= CLEANED_ENTRIES_MAX:
+            del self.cleaned[next(iter(self.cleaned))]
+        self.cleaned[conversation] = home, now_ms
+
 
 @dataclass(slots=True)
 class SecondBatches:
@@ -506,7 +519,7 @@ class SecondBatches:
     """Attempts that this partition has vetoed and whose answer has not come."""
     taken: list[AcceptedRow] = field(default_factory=list)
     told: list[tuple[bytes, bool, int]] = field(default_factory=list)
-    """Query, whether it is about BEGINs, and batch of each DECISION that came."""
+    """Query, whether it is about BEGINs, and batch of each DECISION that settled a batch here."""
     judged: dict[bytes, list[tuple[Batch, bytes]]] = field(default_factory=dict)
     """Query that is judged here -> its decided batches, and the writers of their BATCHes."""
     excluded: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
@@ -558,61 +571,6 @@ class SecondBatches:
     def decided(self, query: bytes) -> int:
         """The highest batch of a query that was decided here; -1: none."""
         return max((batch.number for batch, _ in self.judged[query]), default=-1)
-
-
-class MovedState(NamedTuple):
-    """The state of a side that moves, as it left or as it arrived; the two must be equal."""
-
-    previous: Address
-    named: bool
-    code: str
-    peer_at: Address
-    opener: bytes
-    group: bytes
-    received: int
-    consumed: int
-    numbering: int
-    voices: tuple[tuple[bytes, int], ...]
-    waiting: tuple[tuple[str, bytes, int, Origin], ...]
-    error: tuple[str, bytes, int, Origin] | None
-    finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None, tuple[bytes, ...]]
-    """Whether this side and its peer have sent FIN, the peer's answer to this side's FIN, and whose FINs it has
-    answered."""
-    rang: tuple[str, bytes, int, Origin] | None
-    times: tuple[int | None, int | None, str | None]
-    """When its timer is due, when its lifetime ends, and the type of the message to send when the timer rings."""
-    level: int
-
-
-class SecondStub(NamedTuple):
-    """The stub of a side that has moved away."""
-
-    to: Address
-    previous: Address | None
-    """Where it lived before this place."""
-    opened: bool
-    """Whether a message had been sent in either direction, as far as this partition knew."""
-
-
-class SecondMoves:
-    """Sides that have moved away from a partition, and to it."""
-
-    def __init__(self) -> None:
-        self.stubs: dict[Key, dict[int, SecondStub]] = {}
-        """Side -> generation that left -> its stub."""
-        self.away: dict[Key, bytes] = {}
-        """Side that left a stub -> its opener; only for moves that this fold has seen."""
-        self.over_elsewhere: set[bytes] = set()
-        """Conversations that moved away and are over where they went."""
-        self.installing: dict[bytes, list[bytes]] = {}
-        """Sender -> pieces of a side that is arriving."""
-        self.groups: dict[bytes, Address] = {}
-        """Group -> partition to which the COMMIT being folded moves it."""
-        self.leaving: dict[bytes, Address] = {}
-        """Group -> partition to which it has to move: MOVE CONVERSATION put a side into a group that lives there."""
-        self.left: dict[tuple[Key, int], list[MovedState]] = {}
-        """Side and its new generation -> state as it left; several if the id was used again."""
-        self.arrived: dict[tuple[Key, int], list[MovedState]] = {}
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from operator import itemgetter
 
 from konverse.bridge.verifier.records import LogRecord
 from konverse.schemas.limits import TIME_MS_MAX
@@ -60,11 +61,7 @@ def strike(state: SecondState) -> None:
         return
     state.times.next_ms = sys.maxsize
     gone: list[Side] = []
-    for key in [*state.times.expecting]:
-        side = state.living.get(key)
-        if side is None or (side.timer_ms is None and side.expires_ms is None):
-            del state.times.expecting[key]
-            continue
+    for side in _in_order(state):
         if side.timer_ms is not None and side.timer_ms <= state.now_ms:
             _ring(state, side, side.timer_ms)
         if side.expires_ms is not None and side.expires_ms <= state.now_ms:
@@ -79,6 +76,19 @@ def strike(state: SecondState) -> None:
         state.given_up.add(side.key[1])
         state.await_home(side)
         state.remove(side)
+
+
+def _in_order(state: SecondState) -> list[Side]:
+    """The sides with a timer or a lifetime, by the earliest of their times, and by index where times are equal."""
+    found: list[tuple[int, int, Side]] = []
+    for key in [*state.times.expecting]:
+        side = state.living.get(key)
+        times = [] if side is None else [at for at in (side.timer_ms, side.expires_ms) if at is not None]
+        if side is None or not times:
+            del state.times.expecting[key]
+        else:
+            found.append((min(times), side.index, side))
+    return [side for _, _, side in sorted(found, key=itemgetter(0, 1))]
 
 
 def _ring(state: SecondState, side: Side, due_ms: int) -> None:

@@ -64,7 +64,10 @@ def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReaso
 
 
 def came_early(state: SecondState, writer: bytes) -> bool:
-    """Whether an unknown writer was refused because its id was ahead of time. It does not resend those records."""
+    """Whether an unknown writer was refused because its id was ahead of time.
+
+    The writer does not resend the refused records.
+    """
     return state.told.get(writer, 0) < 0
 
 
@@ -97,13 +100,13 @@ def close(state: SecondState, envelope: Envelope) -> None:
         state.closed[writer] = len(state.accepted[writer])
         state.seen.pop(writer, None)
     state.batches.end(writer)
-    wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
+    wanted = bool(envelope.flags & HEIR) and writer not in (envelope.writer, *line_of(state, envelope.writer))
     if writer not in state.heirs:
         comes_again = envelope.sequence <= state.closed[writer]
         at = envelope.counter if comes_again else -1
         state.heirs[writer] = (envelope.writer, at) if wanted else (NO_WRITER, -1)
     elif wanted and envelope.writer not in line_of(state, writer):
-        state.closed[envelope.writer] = len(state.accepted[envelope.writer])
+        state.closed.setdefault(envelope.writer, len(state.accepted[envelope.writer]))
         state.heirs[envelope.writer] = (NO_WRITER, -1)
         state.seen.pop(envelope.writer, None)
         state.tally["late heir"] += 1
@@ -202,7 +205,7 @@ def prune(state: SecondState, operation: Prune) -> None:
     """Apply PRUNE: note writers that have changed, close those silent for long, and later forget these."""
     floor = max(state.floor_ms, operation.floor_ms)
     state.floor_ms = floor
-    # the writers of a side that has moved here are counted at its first address
+    # the writers of a side that moved here have their entries where the side began
     speaking = {writer for side in state.living.values() if not side.generation for writer in side.voices}
     for writer, counters in state.accepted.items():
         born = minted_ms(writer)

@@ -1,6 +1,6 @@
 """A deterministic simulator: the product's own classes over a simulated Kafka, in one thread and on a virtual clock.
 
-A seed is one run. `Choices` makes every random decision of it from the seed and records the decisions, so that a
+A seed is one run. `Choices` makes every random decision of a run from its seed and records the decisions, so that a
 failure repeats exactly and can be shrunk. First the swarm is drawn: topology, load, limits of the product, and rates of
 faults, many of them zero. Then processes act in random order under faults. At the end the world becomes calm: no more
 faults, one owner for each partition, and everything must drain.
@@ -8,8 +8,7 @@ faults, one owner for each partition, and everything must drain.
 The laws:
 
 - Only drivers are simulated. `Owner`, `Session`, the folds, the staging of transactions and the `Driver` of batch
-  queries are
-  the product's classes, unchanged. `tuning` changes numbers, and replaces functions only by equal ones.
+  queries are the product's classes, unchanged. `tuning` changes numbers, and replaces functions only by equal ones.
 - One generator decides everything. No other randomness, wall clock, thread or set order may influence a run.
 - 0 is the harmless choice everywhere. Shrinking sets choices to 0.
 - The logs decide. A check compares the actions and beliefs of processes with them. The reference is the verifier's
@@ -30,6 +29,6 @@ each switches off one rule of the product, and the simulator must fail on it.
     batching     the drivers of batch queries; executing has their tasks
     handlers     applications: what a handler does with its messages
     checks       what must hold at the end; verdicts, paths, moves, batch_checks and others add their part
-    beliefs      what an owner says of itself, checked at once
-    verified     the same logs judged by the verifier
+    beliefs      claims and commits that an owner reports, checked at once
+    verified     the verifier's judgement of the same logs
 """

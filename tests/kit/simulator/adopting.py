@@ -33,7 +33,7 @@ class AdoptionRun:
         self._process = process
         self._plans = {plan.dialog.conversation: plan for plan in other.all_plans if not plan.redirected}
         self.before = frozenset({*other.session.ids, *other.inherited})
-        """Ids under which the conversations may have been spoken on before."""
+        """Ids under which messages may have been sent on the conversations before."""
         self.open: set[bytes] = set()
         """Adopted conversations that continue."""
         wanted = [
@@ -48,7 +48,7 @@ class AdoptionRun:
         return self._machine is not None and not self._process.session.closing
 
     def step(self) -> bool:
-        """Look at one partition that the adoption needs. False when nothing changed."""
+        """Read one partition that the adoption needs. False when nothing changed."""
         process, machine = self._process, self._machine
         if machine is None or process.session.closing or process.session.over:
             return False

@@ -22,7 +22,7 @@ SERVICES = ("near", "far")
 
 
 def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
-    """Possible actions: an administrator alters a service, or the process looks into the catalog."""
+    """Possible actions: an administrator alters a service, or the process reads the catalog."""
     world, rate = process.world, process.world.swarm.altering
     if rate and world.swarm.queues > 1 and world.choices.chance(rate):
         yield lambda: _alter(world)
@@ -37,7 +37,7 @@ def _alter(world: World) -> None:
 
 
 def look(process: OwnerProcess, owner: Owner) -> None:
-    """The process looks into the catalog."""
+    """Let the process read the catalog and learn which services are on other queues."""
     world, place = process.world, process.place
     if not world.history.altered:
         return
@@ -66,12 +66,12 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
 
 
 def may_follow(owner: Owner, one: Endpoint) -> bool:
-    """The owner knew of the alteration when the endpoint came, and the endpoint can be moved."""
+    """Whether the owner knew of the alteration when the endpoint came, and the endpoint can be moved."""
     return _is_stranger(owner, one) and not any(map(owner.staging.altering.is_new, one.members))
 
 
 def _is_stranger(owner: Owner, one: Endpoint) -> bool:
-    """The endpoint's service is on another queue, and nothing keeps the group here."""
+    """Whether the endpoint's service is on another queue, and nothing keeps the group here."""
     moving, altering = owner.staging.moving, owner.staging.altering
     alike = all(member.service == one.service and not member.suspended for member in one.members)
     return alike and one.service in altering.services and bool(moving._packed(one.members))

@@ -129,7 +129,10 @@ class Query:
                 place.fail(f"I15: {place.name}: rows of batches {batches} of one query wait")
 
     def settle_down(self) -> None:
-        """Without faults: run drivers and tasks until all wait. Paused drivers go on when it is over."""
+        """Without faults: run drivers and tasks until all wait.
+
+        Paused drivers continue when the query is over, or when it can have no further driver.
+        """
         self.stir()
         for _ in range(CALM_STEPS_MAX):
             for task in [task for task in self.tasks if not task.over]:
@@ -174,7 +177,7 @@ class DriverProcess:
         self.asleep_until = 0
         self.dead = False
         self.paused = False
-        """It is paused since its BATCH has left, while other drivers may decide further batches."""
+        """The driver was paused after its BATCH had left. Meanwhile other drivers may decide further batches."""
         homes, targets = (tuple(place.address for place in places) for places in (query.homes, query.targets))
         self.driver = Driver(query.id, world.identifier(b"run"), query.judge.address, homes, targets)
         self.next = query.checkpoint
@@ -184,7 +187,7 @@ class DriverProcess:
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
         self._news = True
-        """Something may have happened since it looked."""
+        """Whether something may have happened since the driver last read the judgement."""
 
     @property
     def resting(self) -> bool:
@@ -263,7 +266,7 @@ class DriverProcess:
         self._do(driver.step(report))
 
     def _look(self) -> None:
-        """Look at the judgement, as a follower of the transmission partition does."""
+        """Read the judgement, as a follower of the transmission partition does."""
         judge, driver = self.query.judge, self.driver
         judge.follow(judge.journal.end)
         self._do(driver.step(observe(judge.shadow.state, driver.query, driver.run, driver.places)))

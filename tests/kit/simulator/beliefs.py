@@ -98,7 +98,7 @@ def emits(place: Place, effect: Emit) -> None:
 
 
 def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
-    """Check that nothing is ingested while as many messages wait as may (I15)."""
+    """Check that nothing is ingested while the maximum of messages or bytes waits (I15)."""
     most = vars(konverse.dialog.owner.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
     if count and unread >= most:  # `unread` leaves out suspended conversations
         place.fail(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")

@@ -14,7 +14,7 @@ CALM_STEPS_MAX: Final = 200
 
 
 def settle_down(process: OwnerProcess) -> None:
-    """Act until nothing is left but to wait."""
+    """Act until the process can only wait."""
     world = process.world
     silent = world.lively and world.choices.chance(300)  # the journal answers in the next round
     for _ in range(CALM_STEPS_MAX):
@@ -56,7 +56,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
 
 
 def is_quiet(process: OwnerProcess) -> bool:
-    """Nothing is left to do."""
+    """Whether the process has nothing left to do."""
     owner, view = process.owner, process._view
     if owner is None or not process.leading or process._appends.waiting or view.waiting or view.lost:
         return False

@@ -192,7 +192,7 @@ def _drained(world: World, place: Place, references: dict[Address, SecondFold]) 
 
 
 def _unattended(world: World) -> set[bytes]:
-    """Conversations that only a session could end, and that session can no longer do it."""
+    """Conversations that only their session could end, when this session can no longer do so."""
     struck = world.losses.some or world.forgers.claimed  # its END_CALL may be lost
     lost = [one for one in world.sessions if one.dead or one.shut_out or struck or world.forgers.closed_one_of(one)]
     if not world.swarm.sessions_end:
@@ -206,9 +206,9 @@ def _unattended(world: World) -> set[bytes]:
 
 
 def _is_end_refused(world: World, references: dict[Address, SecondFold], conversation: bytes) -> bool:
-    """A session's END_CALL, alone or in a transaction, was refused for the session's id, too old or ahead of time.
+    """Whether a session's END_CALL, alone or in a transaction, was refused because of the session's id.
 
-    The session was told, and had stopped.
+    Such an id is too old or ahead of time. The session was notified, but had already stopped.
     """
     return any(
         envelope.counter not in references[place.address].accepted.get(envelope.writer, ())
@@ -349,7 +349,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
 
 
 def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, counter: int) -> bool:
-    """A CLOSE_WRITER of a writer that is forgotten or has no other record there: there is nothing to close."""
+    """Whether a late CLOSE_WRITER has nothing to close: its writer is forgotten, or has no other record there."""
     header, _, _ = world.history.handed[writer, reference.address, counter]
     envelope = decode(header or b"")
     unknown = writer in reference.forgotten or counter == 0

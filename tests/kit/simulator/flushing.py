@@ -171,7 +171,7 @@ def _overtaken(
 
 
 def _stays(world: World, reported: Reported, body: bytes) -> bool:
-    """The message was not redirected since; a redirected message is sent again, later."""
+    """Whether the message was not redirected after the report. A redirected message is sent again, later."""
     return world.history.calls.redirected.get(body, -1) <= reported.call.step
 
 
@@ -207,8 +207,8 @@ def _behind_an_end(world: World, calls: Calls) -> Iterator[str]:
 def _first(world: World, address: Address) -> tuple[dict[tuple[bytes, bytes], int], dict[bytes, int]]:
     """Offsets of the first record with each body on its conversation, and of the first END of each initiator.
 
-    A message that was redirected without effect arrives on another conversation, by a redirect of the session to which
-    it had come back.
+    The keys contain the conversation: a message that was redirected without effect arrives on another conversation,
+    when the session to which it came back redirects it again.
     """
     bodies: dict[tuple[bytes, bytes], int] = {}
     ends: dict[bytes, int] = {}
@@ -223,7 +223,7 @@ def _first(world: World, address: Address) -> tuple[dict[tuple[bytes, bytes], in
 
 
 def _was_called(envelope: Envelope, body: bytes) -> bool:
-    """An application or an operator called this END; not a judge, a lifetime, or a refused BEGIN."""
+    """Whether an application or an operator called this END, and not a judge, a lifetime, or a refused BEGIN."""
     if envelope.kind is Kind.ERROR:
         return any(word in body for word in (b"enough", b"because", b"given up"))
     return envelope.kind is Kind.END and not envelope.flags & REFUSED

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMPARED: Final = 100
 """Rate of comparing a follower that has caught up."""
 DOZING: Final = (20, 800)
-"""Rates of falling asleep, outside and in the middle of a snapshot."""
+"""Rates of falling asleep, without and with a snapshot under way."""
 CALM_STEPS_MAX: Final = 300
 
 
@@ -45,7 +45,7 @@ class FollowerProcess(OwnerProcess):
         super().__init__(world, place)
         self.appointed = False
         self._warm = False
-        """It leads, or is about to, with the state folded as a follower."""
+        """Whether the process leads, or is about to, with the state that it folded as a follower."""
         self._reference = Reference(place)
 
     @property
@@ -153,7 +153,7 @@ class FollowerProcess(OwnerProcess):
         super()._append_snapshot(effect)
 
     def _doze(self) -> None:
-        """Fall asleep, preferably before a snapshot is written, so that it is old when it is."""
+        """Fall asleep, preferably during a snapshot, so that the snapshot is old when it is written."""
         world, owner = self.world, self.owner
         busy = owner is not None and owner.snapshots.to_be_made
         if not world.kafka.calm and world.choices.chance(DOZING[busy]):

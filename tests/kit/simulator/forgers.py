@@ -1,4 +1,4 @@
-"""Strangers with write access to a data log, who write in the name of sessions (protocol.md section 3, M31).
+"""Strangers with write access to a data log, who write in the name of sessions (protocol.md section 9f).
 
 Their records cannot be told from the session's own. The promise is therefore that every record is taken once, and
 that every session is heard: a record that Kafka acknowledged is accepted, or comes back, or its session is notified.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .world import World
 
 TRUE_OF_FORGERIES: Final = ("I5", "I6", "I9", "I20", "I23")
-"""Rules whose findings are right when records are forged."""
+"""Rules whose findings are expected when records are forged."""
 
 DROPPED: Final = "the second was dropped"
 """This finding of I23 is not excused."""
@@ -135,7 +135,7 @@ def check_forgeries(world: World, references: Mapping[Address, SecondFold]) -> I
             if writer in world.history.skewed or (header, value or b"") not in written:
                 continue  # never acknowledged: another record has its counter
             passed_over = any(counter in gap.counters for gap in reference.losses.missed.get(writer, ()))
-            if passed_over:  # a forged record said that these are lost: each is answered when it comes
+            if passed_over:  # a forged record reported these as lost: each one is answered when it comes
                 continue
             if not reference.contents.knows(writer, counter, header or b"", value or b""):
                 yield f"I6: {counter} of {writer.hex()} was acknowledged, and {address} has dropped it"

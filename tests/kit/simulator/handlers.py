@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 SLEEP_STEPS_MAX: Final = 150
-"""Most steps that a handler sleeps. One with a group may sleep far longer, while its other conversations go on."""
+"""Most steps that a handler sleeps. It may sleep far longer with a group, whose other conversations then go on."""
 
 
 class Taken(NamedTuple):
@@ -73,7 +73,7 @@ class Work:
         self.process = process
         self.transaction = self.at = transaction
         self.anchors: list[Endpoint] = []
-        """Conversations whose groups it has."""
+        """Conversations whose groups the handler holds."""
         self.nonce = len(world.history.works)
         self.asleep_until = 0
         self.taken: list[Taken] = []
@@ -87,12 +87,12 @@ class Work:
 
     @property
     def members(self) -> list[Endpoint]:
-        """Conversations whose messages it received."""
+        """Conversations whose messages the handler received."""
         return [member for one in family(self.transaction) for member in one.members]
 
     @property
     def awake(self) -> bool:
-        """It is not asleep."""
+        """Whether the handler is not asleep."""
         return not self.world.lively or self.asleep_until <= self.world.steps
 
     def go_on(self) -> Progress:

@@ -63,7 +63,7 @@ class Log:
         return self.end if self.held is None else self.held
 
     def lose(self, choices: Choices) -> list[Record]:
-        """Lose records that nobody has read: some of them, or all up to the end. Returns them."""
+        """Lose records that no process has read: some of them, or all up to the end. Returns the lost records."""
         first = bisect_left(self.offsets, max(self.read_to, self.start))
         count = len(self.records) - first
         if not count:
@@ -190,7 +190,7 @@ class Kafka:
         return True
 
     def deliver_late(self) -> None:
-        """Deliver one of the late requests; sometimes it stays and arrives again."""
+        """Deliver one of the late requests; sometimes the request stays and arrives again."""
         index = self._choices.choose(len(self.late))
         request = self.late[index]
         if request.pid or not self._choices.chance(200):

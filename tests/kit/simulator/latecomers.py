@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 _HASTE: Final = 30
-"""How much likelier than another action a begin is whose target has replied to a refused one."""
+"""Weight, relative to another action, of beginning again a conversation whose target has replied to a refused BEGIN."""
 
 
 def latecomers(process: SessionProcess) -> list[Callable[[], None]]:
-    """Possible actions: begin such a conversation again, soon if the first begin of it was refused."""
+    """Possible actions: begin such a conversation again, soon if its first BEGIN was refused."""
     world = process.world
     plans = _may_begin_again(process) if world.swarm.naming else []
     refused = [plan for plan in plans if _replies_to_nobody(world, plan.dialog)]
@@ -40,7 +40,7 @@ def latecomers(process: SessionProcess) -> list[Callable[[], None]]:
 def _may_begin_again(process: SessionProcess) -> list[Plan]:
     """Dialogs with a caller-chosen id that this session has not begun, or has ended."""
     world = process.world
-    redirects = world.swarm.redirecting or world.swarm.heirs  # into dialogs of others, which may never open
+    redirects = world.swarm.redirecting or world.swarm.heirs  # to dialogs of other sessions, which may never open
     if redirects or len(world.history.begun_again) >= world.swarm.dialogs:
         return []
     return [

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from .world import World
 
 TRUE_OF_LOSSES: Final = ("lost", "I6")
-"""Rules whose findings are right when data was lost."""
+"""Rules whose findings are expected when data was lost."""
 
 
 class Enough(Exception):
-    """A partition has halted, and rightly. The run ends."""
+    """A partition has halted for a valid reason, so the run ends."""
 
 
 class Losses:
@@ -76,7 +76,7 @@ class Losses:
             self.struck.append(place)
 
     def decided(self, place: Place, commit: Commit) -> None:
-        """Check a commit that counts: it reports a loss exactly when data is missing."""
+        """Check a commit that counts: a loss that it reports is real, and leads to a snapshot."""
         lost = lost_by(commit)
         if lost is None:
             return
@@ -127,9 +127,9 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
         left = writer in world.history.skewed or writer in reference.forgotten or writer in lost_of
         if address != place.address or left or untrusted(reference, writer) is not None:
             continue
-        # the heir repeats records after the closing; one answer says so
+        # the heir resends the records after the closing; one answer reports the closing for all of them
         heard_up_to = min(acknowledged, reference.closed.get(writer, acknowledged))
-        # where holes were merged it is not known which of their records were answered, so late ones are not
+        # of merged holes it is unknown which records were answered, so late records are not answered
         merged = {
             counter
             for gap in reference.losses.missed.get(writer, ())
@@ -164,7 +164,7 @@ def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]
         noticed = writer in reference.closed or counter in _passed_over(reference, writer)
         if not noticed and writer in said_goodbye and (writer, goodbye) in left:
             yield f"I6: {place.name}: {name}, and the partition does not report it"
-        if counter >= reference.closed.get(writer, 0):  # who closed it there knows that it was not received
+        if counter >= reference.closed.get(writer, 0):  # the process that closed the writer learns that it is missing
             continue
         if counter not in _passed_over(reference, writer):
             yield f"I6: {place.name}: {name}, and is called received"
@@ -177,7 +177,7 @@ def _noticed(world: World, place: Place, reference: SecondFold) -> Iterator[str]
 def _is_another(place: Place, lost: Envelope) -> bool:
     """Whether the conversation was begun with its chosen id after this loss was noticed, so that it misses nothing.
 
-    The one before lay in the lost records from its begin to its end.
+    The earlier conversation of this id lay in the lost records from its begin to its end.
     """
     begun, noticed = [], []
     for record in place.data.records:

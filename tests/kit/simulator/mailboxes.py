@@ -37,19 +37,19 @@ STILL: Final = 700
 """Rate of pausing after a REDIRECT."""
 
 TO_MOVED: Final = 800
-"""Rate of redirecting to a dialog that has moved, when there is one."""
+"""Rate of choosing a dialog that has moved as the destination of a redirect, when there is one."""
 
 PATIENT: Final = 970
-"""Rate of waiting until such a dialog has moved, where dialogs move."""
+"""Rate of leaving a reserved dialog unused until it has moved, in runs with moves."""
 
 RENEWED: Final = 500
-"""Rate of changing the session's id before such a dialog is used."""
+"""Rate of changing the session's id before a reserved dialog is used."""
 
 EARLY: Final = 150
-"""Rate of reserving a dialog before anything has bounced, where dialogs move."""
+"""Rate of reserving a dialog before anything has bounced, in runs with moves."""
 
 RESERVED: Final = (150, 700)
-"""Rates, without and with moves, of beginning a dialog for nothing but bounced messages."""
+"""Rates, in runs without and with moves, of beginning a dialog for bounced messages alone."""
 
 RETURNING: Final = 500
 """Rate of dialogs that are begun as returning."""
@@ -83,7 +83,7 @@ class Mailboxes:
 
     @property
     def wants_returning(self) -> bool:
-        """Begin the next dialog as returning. Only runs whose sessions look into mailboxes have such dialogs."""
+        """Whether to begin the next dialog as returning. Only runs whose sessions read mailboxes have such dialogs."""
         world = self._process.world
         return bool(world.swarm.looking) and world.choices.chance(RETURNING)
 
@@ -166,7 +166,7 @@ class Mailboxes:
         return True
 
     def _is_mine(self, bounced: Bounced) -> bool:
-        """The bounce belongs to this session or to one that it inherited."""
+        """Whether the bounce belongs to this session or to one that it inherited."""
         return bounced.session in self._process.session.ids or bounced.session in self._process.inherited
 
     def _offered(self, state: Partition) -> list[Bounced]:
@@ -237,7 +237,7 @@ class Mailboxes:
         unsent = [one for one in process.session.redirecting if one.begin.home == home.address and not one.sent]
         state = self.state_of(home)
         process.hand(process.session.read_home(state))
-        behind = home.shadow.state.ingest_to < state.ingest_to  # the logs do not say yet what the owner knows
+        behind = home.shadow.state.ingest_to < state.ingest_to  # the owner's state is ahead of the logs
         for one in unsent:
             endpoint = state.endpoint(Role.INITIATOR, one.conversation)
             if endpoint is None and not behind:

@@ -209,7 +209,7 @@ def _verdicts(references: References) -> Iterator[str]:
     for address, reference in references.items():
         for (writer, counter), verdict in reference.verdicts.items():
             if writer == reference.writer and reference.losses.any:
-                continue  # Errors of lost conversations go on in the partition's own name, without a counter
+                continue  # Errors of lost conversations are passed on in the partition's own name, without a counter
             verdicts = ended[writer, address, counter]
             if verdict == "forwarded" and verdicts != 1:
                 yield f"I6: record {counter} of {writer.hex()} was sent on and has {verdicts} verdicts"

@@ -36,12 +36,12 @@ class Outputs:
 
     @property
     def outstanding(self) -> bool:
-        """The owner must be told the outcome of an emission."""
+        """Whether the owner waits for the outcome of an emission."""
         return bool(self._handed)
 
     @property
     def news(self) -> bool:
-        """The outcome can be told."""
+        """Whether the outcome of an emission can be reported."""
         return bool(self._handed) and self._producer.empty
 
     def emit(self, effect: Emit) -> None:

@@ -59,7 +59,7 @@ class Place:
             log.start = max(log.start, offset)
 
     def rot(self, choices: Choices) -> bool:
-        """Damage a byte of the newest whole snapshot, once in a run, and only when an older one exists."""
+        """Damage a byte of the newest whole snapshot, once for each partition, and only when an older one exists."""
         chunks: dict[bytes, list[Record]] = {}
         whole: list[list[Record]] = []
         for record in self.snapshots.records:
@@ -80,13 +80,13 @@ class Place:
         return True
 
     def follow(self, offset: int) -> bool:
-        """Bring the shadow up to a journal offset; False when it is past it."""
+        """Bring the shadow up to a journal offset. False when the shadow is already past this offset."""
         self._fed = fold_up_to(self, self.shadow, self._fed, offset)
         return self._fed > 0 and self.journal.records[self._fed - 1].offset <= offset
 
 
 def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
-    """Feed a fold that has taken `fed` journal records already; returns the new number."""
+    """Feed a fold, which has taken `fed` journal records, up to a journal offset; returns the new number of records."""
     records = place.journal.records
     while fed < len(records) and records[fed].offset <= offset:
         record = records[fed]

@@ -27,7 +27,7 @@ class Plan:
 
 
 class Club:
-    """A conversation group shared by sessions. Its id is its own, or that of its first dialog."""
+    """A conversation group shared by sessions. The group has an id of its own, or that of its first dialog."""
 
     def __init__(self, home: Place, group: bytes) -> None:
         self.home = home

@@ -37,7 +37,7 @@ KILLS_MAX: Final = 7
 """Most processes that one message kills before it is suspended, when nothing else happens: the model's number."""
 
 KILLS_IN_VAIN_MAX: Final = 3
-"""An owner lost for another reason restarts the search."""
+"""Most further deaths for each owner that is lost for another reason, because such a loss restarts the search."""
 
 PATIENCE_MAX: Final = 300
 """Most calm rounds that poison may cost."""
@@ -82,10 +82,11 @@ class Poisons:
         self._died: Counter[Place] = Counter()
         """Processes killed since the last CLAIM that counts."""
         self._died_unseen: Counter[Place] = Counter()
-        """Processes killed when their release was on its way: no CLAIM tells of their death."""
+        """Processes killed while their release was under way: no CLAIM shows their death."""
         self._raised: Counter[Place] = Counter()
-        """Executions that failed before the killer, in a group that was suspected. Each counts as an attempt and clears
-        the group of suspicion. The next death is not attributed then, nor the one after it, which others share."""
+        """Executions of a suspected group that failed before they reached the killer. Each counts as an attempt and
+        clears the group of suspicion. Then neither the next death nor the one after it is attributed to the group:
+        other groups share the latter."""
         self._anew: Counter[Place] = Counter()
         """Searches that started again, because an operator acted, a handler left its group before the killer, or the
         group moved away with its service and came back."""
@@ -154,7 +155,7 @@ class Poisons:
         self._anew[place] += self._is_guilty(place, members)
 
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
-        """A journal record that counts."""
+        """Note a journal record that counts, and check its suspensions and TRYs."""
         if isinstance(decision, Claim):
             if self._released.get(place, True):
                 self._died_unseen[place] += self._died[place]
@@ -223,7 +224,7 @@ class Poisons:
     # ------------------------------------------------------------------------------------------------------ operators
 
     def may_be_ordered(self, owner: Owner) -> bool:
-        """An operator could act: on suspended groups, or where handlers fail on any conversation."""
+        """Whether an operator could act: on suspended groups, or on any conversation where handlers fail."""
         swarm = self._world.swarm
         return bool(suspended(owner) or ((swarm.cursed or swarm.killing) and any(owner.fold.state.sides)))
 

@@ -87,8 +87,8 @@ class IdempotentProducer:
 class LooseProducer:
     """Loses, duplicates, reorders or delays records. Then it fails, and the disorder stays in the logs.
 
-    The product has no such producer. An idempotent producer leaves such disorder too, though rarely: when brokers
-    forget it.
+    The product has no such producer. An idempotent producer can leave such disorder too, but rarely: when brokers
+    forget the producer's id.
     """
 
     def __init__(self, kafka: Kafka, choices: Choices, log_of: LogOf) -> None:
@@ -155,7 +155,7 @@ Producer = IdempotentProducer | LooseProducer
 
 
 def abandon(producer: Producer, choices: Choices) -> None:
-    """Its process is gone or has replaced it. Requests that it was about to send may still arrive."""
+    """Abandon a producer whose process is gone or has replaced it. Its next requests may still arrive."""
     for request in producer.sent():
         request.abandoned = True
     kafka = producer.kafka

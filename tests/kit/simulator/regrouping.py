@@ -123,7 +123,7 @@ def move_some(work: Work) -> Iterator[None]:
 
 
 def _is_untried(place: Place, owner: Owner, members: list[Endpoint]) -> bool:
-    """The owner is careful and the group waits to be tried. A move into it would end the suspicion."""
+    """Whether the owner is careful and the group waits to be tried. A move into it would end the suspicion."""
     if not members or members[0].held or not any(member.waits for member in members):
         return False
     return place.follow(owner.fold.head.offset) and place.shadow.state.attempts.careful
@@ -163,13 +163,13 @@ def _answer(world: World, place: Place, question: ReadState | ReadBehind) -> Jou
 
 
 def _is_nowhere(world: World, work: Work, group: bytes) -> bool:
-    """The group has left one partition and has not arrived in the next."""
+    """Whether the group has left one partition and has not arrived in the next."""
     states = [work.process.owner.fold.state] if work.process.owner is not None else []
     return not any(state.members(group) for state in (*states, *_beside(world, work.process.place)))
 
 
 def can_leave(owner: Owner, one: Endpoint) -> bool:
-    """The endpoint's group has moved to another partition, and nothing keeps the endpoint here."""
+    """Whether the endpoint's group has moved to another partition, and nothing keeps the endpoint here."""
     moves, moving = owner.fold.state.moves, owner.staging.moving
     return one.group_id in moves.leaving and not one.suspended and bool(moving._packed(one.members))
 

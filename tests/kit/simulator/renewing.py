@@ -84,7 +84,7 @@ class Renewal:
 
     @property
     def waiting(self) -> bool:
-        """Destinations must still tell where former ids were closed."""
+        """Whether destinations have not yet reported where former ids were closed."""
         session = self._process.session
         return bool(session.takeover.wanted()) and not session.over
 

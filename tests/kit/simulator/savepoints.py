@@ -1,4 +1,4 @@
-"""Savepoints: what handlers and sessions roll back leaves no trace."""
+"""Savepoints: work that handlers and sessions roll back leaves no trace."""
 
 from __future__ import annotations
 

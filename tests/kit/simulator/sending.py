@@ -228,7 +228,7 @@ class SessionProcess:
         self.hand(self.session.close())
 
     def _is_over(self) -> bool:
-        """Another process took the session over: the application learns it, and stops."""
+        """Whether the session is over. When another process has taken it over, the application learns so, and stops."""
         if self.session.over and not self.closed:
             self.world.sometimes.happened("taken over")
             abandon(self._producer, self.world.choices)

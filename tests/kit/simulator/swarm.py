@@ -130,8 +130,9 @@ class Swarm:
     followers: int
     """Number of followers."""
     losses: int
-    cuts: int
     """Rate of deleting data before it is ingested."""
+    cuts: int
+    """Rate of losing unread records, which Kafka may have acknowledged."""
     forgers: int
     """Rate of a stranger's writing in the name of a session. Such runs lose no data."""
     moves: int
@@ -180,10 +181,10 @@ AREAS: Final = (
 )  # fmt: skip
 
 LOSSY: Final = frozenset({"losses", "followers", "moves"})
-"""Areas of runs that lose data. Their other promises must be simple."""
+"""Areas of runs that lose data. They have no further areas, so that the promises which still hold are simple."""
 
 ABSENT: Final = {"short_memory": False, "small_mailboxes": False, "hours": HOURS[0]}
-"""Values other than 0 that mean an absent area."""
+"""Values of an absent area's settings that are not 0."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -258,7 +259,10 @@ def draw(choices: Choices) -> Swarm:
 
 
 def _areas(choices: Choices) -> frozenset[str]:
-    """Areas of a run: in every second run all of them, else two, which then get further."""
+    """Areas of a run: some runs lose data; of the others half have all areas, and half have one or two.
+
+    Runs with few areas get further in each.
+    """
     if choices.chance(140):
         return LOSSY
     some = frozenset(AREAS[choices.choose(len(AREAS))] for _ in range(2))
@@ -266,7 +270,7 @@ def _areas(choices: Choices) -> frozenset[str]:
 
 
 def _lossy(rate: int) -> dict[str, int]:
-    """In half of such runs data is deleted, in the others it is forged, or Kafka loses what it has acknowledged."""
+    """In half of such runs data is deleted. In the others records are forged, or Kafka loses acknowledged records."""
     return {
         "losses": rate if rate <= 8 else 0,
         "forgers": (rate - 8) * 3 if 8 < rate <= 12 else 0,

@@ -30,17 +30,17 @@ class Host:
 
 
 def hands_out(process: OwnerProcess) -> bool:
-    """A handler could have a group. Handlers also ask when this is false."""
+    """Whether a handler could get a group. Handlers also ask when this is false."""
     return process.handing_out.ready and len(process.works) < process.world.swarm.handlers
 
 
 def fetches(process: OwnerProcess) -> bool:
-    """The data log has more records, and they are wanted."""
+    """Whether the data log has more records, and the process wants them."""
     return process.position < process.place.data.stable and process.handing_out.scarce(process.plenty)
 
 
 def commits(process: OwnerProcess) -> bool:
-    """Something waits for a commit."""
+    """Whether something waits for a commit."""
     owner = process.owner
     assert owner is not None
     return should_commit(owner, acknowledgements=False) or (owner.trial.due and not owner.committing)

@@ -1,4 +1,4 @@
-"""Timers and lifetimes: their lengths, the calls that set them, and the checks of what rang (I10)."""
+"""Timers and lifetimes: their lengths, the calls that set them, and the checks of fired timers (I10)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def some_timeout(choices: Choices) -> int:
 
 
 def _cancels(world: World, timeout_ms: int) -> bool:
-    """Some runs cancel a timer in place of setting it to this length. That costs no draw."""
+    """Whether this run cancels a timer in place of setting it to this length. This draws no random choice."""
     return bool(world.swarm.naming) and timeout_ms == TIMEOUTS_MS[1]
 
 
@@ -73,7 +73,7 @@ def set_timers(work: Work) -> None:
 
 
 def check_timers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """Check that handlers received each timer that rang once, and that none is overdue."""
+    """Check that handlers received each fired timer once, and that no timer is overdue."""
     for place in world.places:
         reference = references[place.address]
         received = Counter(

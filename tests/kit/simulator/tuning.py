@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
+import konverse.bridge.verifier.fold.moves
 import konverse.dialog.fold.apply
 import konverse.dialog.fold.ingest
 import konverse.dialog.fold.journal
@@ -107,6 +108,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.owner.relocations, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
         (konverse.dialog.owner.relocations, "STUB_ENTRIES_MAX", small(50, 1, 3)),
         (konverse.dialog.rules.relocation, "INSTALL_PIECES_MAX", 10_000),
+        (konverse.bridge.verifier.fold.moves, "INSTALL_PIECES_MAX", 10_000),
         (konverse.schemas.wire.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
         (konverse.dialog.owner.relocations, "INSTALL_BYTES_MAX", small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),

@@ -53,9 +53,9 @@ MOVES_MAX: Final = 3
 """Attempts per step to find a process with something to do."""
 
 OLD_ROUNDS: Final = 5
-"""A writer is noted, closed, noted and forgotten."""
+"""Jumps of time in which every writer is noted, closed, noted again and forgotten."""
 UPKEEP_ROUNDS: Final = 4
-"""An owner commits twice to get the time, asks for the end of the data, and prunes."""
+"""Calm rounds for each jump: an owner commits twice to get the time, asks for the end of the data, and prunes."""
 
 STEP_MS: Final = (0, 1, 10, 60, 250)
 

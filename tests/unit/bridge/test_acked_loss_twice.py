@@ -7,12 +7,10 @@ from typing import Final
 
 import pytest
 
-from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.bridge.verifier.fold.ingest import ingest
-from konverse.bridge.verifier.records import Record
 from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.wire.records import ACKED, HEIR, Kind
-from tests.kit.builders import Scribe, Side, begin_block, identifier
+from tests.kit.builders import Scribe, begin_block, identifier
+from tests.kit.twice import Twice
 
 CONVERSATION: Final = identifier("a conversation")
 
@@ -23,26 +21,11 @@ def session(number: int) -> Scribe:
     return scribe
 
 
-class Twice:
-    """A partition, folded twice."""
-
-    def __init__(self) -> None:
-        self.first = Side("orders")
-        self.address = self.first.address
-        self.second = SecondFold(self.address, identifier("its owner"))
-        self._offset = 0
-
-    def take(self, header: bytes) -> None:
-        """A record arrives."""
-        self.first.take(header, b"")
-        ingest(self.second, Record(self._offset, header, b"", 0, self._offset))
-        self._offset += 1
-
-    def failed(self) -> tuple[bool, bool]:
-        """Whether the conversation has failed, by each fold."""
-        endpoint = self.first.state.endpoint(Role.TARGET, CONVERSATION)
-        side = self.second.living[int(Role.TARGET), CONVERSATION]
-        return endpoint is not None and endpoint.error is not None, side.error is not None
+def failed(both: Twice) -> tuple[bool, bool]:
+    """Whether the conversation has failed, by each fold."""
+    endpoint = both.first.state.endpoint(Role.TARGET, CONVERSATION)
+    side = both.second.living[int(Role.TARGET), CONVERSATION]
+    return endpoint is not None and endpoint.error is not None, side.error is not None
 
 
 Case = Callable[[Twice, Scribe, Scribe], None]
@@ -109,7 +92,7 @@ def test_both_folds_fail_the_conversations_of_the_table(
     expected = later if known or from_its_first_record is None else from_its_first_record
     loser.next[both.address] += 3
     both.take(loser.write(Kind.VOID, both.address, bytes(16), flags=ACKED))
-    assert both.failed() == (expected, expected)
+    assert failed(both) == (expected, expected)
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -120,7 +103,7 @@ def test_a_conversation_that_an_owner_began_misses_nothing_of_a_session(known: b
         both.take(loser.write(Kind.VOID, both.address, bytes(16)))
     loser.next[both.address] += 3
     both.take(loser.write(Kind.VOID, both.address, bytes(16), flags=ACKED))
-    assert both.failed() == (False, False)
+    assert failed(both) == (False, False)
 
 
 def test_records_that_name_no_writer_are_malformed_for_both_folds() -> None:
@@ -131,4 +114,4 @@ def test_records_that_name_no_writer_are_malformed_for_both_folds() -> None:
     both.take(stranger.write(Kind.CLOSE_WRITER, both.address, stranger.id, counter=0))
     both.take(heir.write(Kind.CLOSE_WRITER, both.address, stranger.id, flags=HEIR, sequence=1))
     assert (both.first.state.statistics.malformed, both.second.tally["malformed"]) == (1, 1)
-    assert both.failed() == (False, False)
+    assert failed(both) == (False, False)

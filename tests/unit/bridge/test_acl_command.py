@@ -7,11 +7,11 @@ import shlex
 
 import pytest
 from confluent_kafka.admin import AclOperation
-from typer.testing import CliRunner
 
 from konverse.bridge.admin.rights import ANY, GROUP, KINDS, TOPIC, ProcessRights, Right
 from konverse.bridge.cli.main import app
 from tests.architecture.tree import ROOT
+from tests.kit.commands import CliRunner
 
 OPERATIONS = {operation.name.replace("_", "").lower(): operation for operation in AclOperation}
 

@@ -83,7 +83,15 @@ def in_parts(transaction: konverse.Transaction) -> Any:
     yield transaction
 
 
-@pytest.mark.parametrize("handler", [later, in_parts, "answer"])
+async def later_in_parts(transaction: konverse.Transaction) -> Any:
+    yield transaction
+
+
+class LaterService:
+    async def __call__(self, transaction: konverse.Transaction) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [later, in_parts, later_in_parts, LaterService(), "answer"])
 def test_an_async_generator_or_uncallable_handler_is_refused(handler: Any) -> None:
     with pytest.raises(InvalidProcedure):
         konverse.App().activate("Orders")(handler)
@@ -154,7 +162,7 @@ def test_fields_that_an_application_gives_as_extra_stand_in_the_line_and_replace
     }
 
 
-@pytest.mark.parametrize("name", ["at", "level", "logger", "process", "message", "exception"])
+@pytest.mark.parametrize("name", ["at", "level", "logger", "process", "message", "exception", "stack"])
 def test_a_field_named_like_one_of_ours_reaches_the_line_under_another_name(name: str) -> None:
     record = logging.LogRecord("shop", logging.INFO, "x.py", 1, "sold", (), None)
     setattr(record, FIELDS, {name: "moved", f"extra_{name}": "stays"})
@@ -195,6 +203,7 @@ for _ in range(100_000):
         ({FIELDS: "text"}, {FIELDS: "text"}),
         ({FIELDS: {1: 2}}, {"1": 2}),
         ({"exc_info": True}, {"message": "sold"}),
+        ({"stack_info": "Stack:\n  here"}, {"stack": "Stack:\n  here"}),
         ({"msg": "sold %d", "args": ("none",)}, {"message": "sold %d ('none',)"}),
         ({"msg": Unspeakable()}, {"message": "<Unspeakable>"}),
         ({"created": float("inf")}, {"message": "sold", "at": "inf"}),

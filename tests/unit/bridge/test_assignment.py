@@ -43,6 +43,10 @@ class Owners:
     def drop(self, number: int) -> None:
         del self.owners[number]
 
+    def give_back(self, *numbers: int) -> None:
+        for number in numbers:
+            self.owners.pop(number, None)
+
     def take_over(self, number: int) -> int | None:
         return self.owners[number].fold.data_to if number in self.owners else None
 
@@ -86,6 +90,22 @@ def share() -> Any:
     return share
 
 
+def test_the_end_of_a_log_is_known_to_the_consumer_that_reads_it(share: Any) -> None:
+    """The group's consumer reads partition 0, and another one the orphaned partition 1."""
+
+    def knows(**ends: int) -> Any:
+        def watermarks(place: TopicPartition, *, cached: bool) -> tuple[int, int]:
+            assert cached, "Kafka is not asked"
+            return 0, ends.get(f"of_{place.partition}", -1001)
+
+        return SimpleNamespace(get_watermark_offsets=watermarks)
+
+    share.consumer, share._orphans._consumer = knows(of_0=4), knows(of_1=7)
+    share._orphans.numbers.add(1)
+    share._driver.owners.update({0: led(), 1: led()})
+    assert share.ends() == {0: 4, 1: 7}
+
+
 def led() -> Owner:
     driver = Driver()
     driver.lead()
@@ -104,6 +124,17 @@ def test_a_claim_that_failed_has_lost_nothing(share: Any) -> None:
     share._driver.said.append((0, owner, STOPPED))
     share.maintain()
     assert (share.lost, list(share._driver.owners), list(share._claim_again_at)) == (0, [], [0])
+
+
+def test_a_claim_of_an_orphan_with_an_unknown_outcome_is_noted(share: Any) -> None:
+    """It may stand in the journal, where a substitute would take it for another process's."""
+    noted: list[tuple[int, Owner | None]] = []
+    share._orphans.find, share._orphans.failed = lambda _ours: [1], lambda *of: noted.append(of)
+    share._driver.owners[1] = owner = Driver().owner
+    share._driver.take_over = lambda _number: None
+    share._group, share._options = "the group", SimpleNamespace(partitions=(), substitute=True)
+    share.maintain()
+    assert noted == [(1, owner)]
 
 
 def test_an_owner_that_came_after_the_one_that_stopped_stays(share: Any) -> None:
@@ -176,7 +207,6 @@ def deserted(share: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     kafka: Any = SimpleNamespace(is_deserted=lambda client, _topic: client in found)
     share._kafka = kafka
     share._desertion, share._orphans.desertion = DesertionWatch(kafka), DesertionWatch(kafka)
-    share._driver.give_back = lambda number: share._driver.owners.pop(number, None)
     share._orphans.find = lambda _ours: []
     share._subscribe = Leaving
     share.consumer = Leaving()
@@ -263,7 +293,7 @@ def test_a_replacement_that_was_interrupted_is_completed(share: Any, deserted: l
 
     share._subscribe = interrupted
     with pytest.raises(KeyboardInterrupt):
-        share._begin_with_another(ConsumerFailed("failed"))
+        share._replace_consumer(ConsumerFailed("failed"))
     assert deserted == []
     share.maintain()
     assert share.consumer is not former
@@ -317,13 +347,12 @@ def test_a_partition_whose_adoption_was_interrupted_is_given_back(share: Any, de
     assert (share._driver.owners, share.consumer.at, deserted) == ({}, {}, [])
 
 
-def test_every_revoked_partition_is_given_back_although_one_is_interrupted(share: Any) -> None:
-    share._assigned, returned = {0, 1, 2}, []
+def test_every_revoked_partition_is_forgotten_although_their_return_was_interrupted(share: Any) -> None:
+    share._assigned, returned = {0, 1, 2}, list[int]()
 
-    def give_back(number: int) -> None:
-        returned.append(number)
-        if number == 1:
-            raise KeyboardInterrupt
+    def give_back(*numbers: int) -> None:
+        returned.extend(numbers)
+        raise KeyboardInterrupt
 
     share._driver.give_back = give_back
     with pytest.raises(KeyboardInterrupt):

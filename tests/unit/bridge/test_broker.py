@@ -86,8 +86,8 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
     driver.owners = {0: None, 1: None}
     driver.queue, driver.stopped = None, list
 
-    def give_back(number: int) -> None:
-        closed.append(f"partition {number}")
+    def give_back(*numbers: int) -> None:
+        closed.extend(f"partition {number}" for number in numbers)
         raise RuntimeError
 
     driver.give_back = give_back

@@ -11,10 +11,15 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.catalog.catalog import Catalog
-from konverse.schemas.catalog.objects import Change, Contract, MessageType, Queue, SentBy, encode_change
-from konverse.schemas.errors import NotInContract
+from konverse.bridge.catalog.catalog import FIRST_USER_ID, Catalog
+from konverse.bridge.catalog.journal import CatalogLog
+from konverse.bridge.kafka import log_reader
+from konverse.schemas.catalog.objects import Change, Contract, MessageType, Queue, SentBy, Validation, encode_change
+from konverse.schemas.catalog.priorities import BrokerPriority
+from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, LOCAL, Route
+from konverse.schemas.errors import NotInContract, TopicMismatch
 from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT
 
 KIND, CONTRACT = "//sales/Order", "//sales/Ordering"
 
@@ -114,3 +119,78 @@ def test_catalog_lookups_do_not_wait_for_a_refresh_that_waits_for_kafka(monkeypa
     answered.set()
     reading.join()
     assert not waits
+
+
+def test_a_change_that_another_one_overtakes_while_it_is_checked_is_checked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The lookups of a check read the journal, too: an offset read after them would hide the change in between."""
+    kafka: Any = None
+    catalog = Catalog(kafka, "default", "sales")
+    journal: list[Any] = []
+
+    def append(data: bytes, _what: str = "") -> int:
+        offset = len(journal)
+        journal.append(SimpleNamespace(offset=lambda: offset, value=lambda: data, headers=lambda: None))
+        return offset
+
+    monkeypatch.setattr(catalog._log, "added", lambda position: iter([(journal[position:], len(journal))]))
+    monkeypatch.setattr(catalog._log, "append", append)
+    monkeypatch.setattr(catalog._log, "check_readable", lambda _what: None)
+    catalog._log.topic_id = bytes(16)
+    catalog.change("urgent", lambda: BrokerPriority("urgent", level=3), BrokerPriority)
+    theirs = [BrokerPriority("urgent", level=9)]
+
+    def decide() -> BrokerPriority:
+        known = catalog.get(BrokerPriority, "urgent")
+        if theirs:
+            append(encode_change(Change(len(journal), "sales", "broker priority", "urgent", theirs.pop())))
+        catalog.all(BrokerPriority)
+        return replace(known, contract=CONTRACT)
+
+    catalog.change("urgent", decide, BrokerPriority)
+    assert catalog.known(BrokerPriority) == [BrokerPriority("urgent", CONTRACT, level=9)]
+
+
+def test_an_alter_keeps_the_number_of_a_built_in_object_and_a_drop_does_not() -> None:
+    kafka: Any = None
+    catalog = Catalog(kafka, "default", "sales")
+
+    def change(offset: int, kind: str, name: str, value: Any) -> None:
+        catalog._fold(offset, Change(offset, "sales", kind, name, value))
+
+    change(0, "route", AUTO_CREATED_LOCAL, Route(AUTO_CREATED_LOCAL, LOCAL, "//sales/OrderService"))
+    change(1, "message type", DEFAULT, MessageType(DEFAULT, Validation.EMPTY))
+    assert (catalog.id_of(Route, AUTO_CREATED_LOCAL), catalog.id_of(MessageType, DEFAULT)) == (1, 14)
+    change(2, "route", AUTO_CREATED_LOCAL, None)
+    assert catalog.id_of(Route, AUTO_CREATED_LOCAL) is None, "it is dropped"
+    change(3, "route", AUTO_CREATED_LOCAL, Route(AUTO_CREATED_LOCAL, LOCAL))
+    change(4, "route", AUTO_CREATED_LOCAL, Route(AUTO_CREATED_LOCAL, LOCAL, "//sales/OrderService"))
+    assert catalog.id_of(Route, AUTO_CREATED_LOCAL) == FIRST_USER_ID + 3, "it was created anew, and then altered"
+
+
+class Ends:
+    """Stands in for a `LogReader` of the catalog's topic: its ends, answer by answer; the last answer repeats."""
+
+    def __init__(self, *ends: int) -> None:
+        self._ends = [*ends]
+
+    def ends(self, _topic: str, _partition: int) -> tuple[int, int]:
+        return 0, self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
+
+    def read(self, _topic: str, _partition: int, start: int, end: int) -> Iterator[tuple[list[Any], int]]:
+        assert (start, end) == (7, 8)
+        yield [], end
+
+
+def test_a_catalog_is_cut_when_kafka_says_so_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just started may not know the end yet."""
+    kafka: Any = None
+    log = CatalogLog(kafka, "default")
+    monkeypatch.setattr(log_reader, "END_ASKED_EVERY_S", 0)
+    monkeypatch.setattr(log._topics, "topic_id", lambda _topic: b"")
+    monkeypatch.setattr(log, "_reader", Ends(5, 5, 8))
+    assert list(log.added(7)) == [([], 8)]
+    monkeypatch.setattr(log, "_reader", Ends(5))
+    with pytest.raises(TopicMismatch, match="ends at 5 although it was read to 7"):
+        list(log.added(7))

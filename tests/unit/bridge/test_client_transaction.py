@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.catalog.destinations import Destinations, destination_of
+from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.transaction import ClientTransaction
 from konverse.dialog.session.dialogs import DialogState
 from konverse.dialog.session.session import Session
-from konverse.schemas.errors import InvalidState, TopicMismatch
+from konverse.schemas.errors import BadInput, InvalidState, TopicMismatch
 from konverse.schemas.wire.records import Timer
 from tests.kit.builders import address_of, begin_block, identifier
 
@@ -62,6 +63,19 @@ def test_ctrl_c_behind_the_commit_leaves_the_transaction_committed() -> None:
         begun.append(transaction._transaction.begin(identifier("a"), begin_block()))
     assert transaction._transaction.over
     assert [dialog.state for dialog in begun] == [DialogState.OPEN]
+
+
+def test_a_dialog_of_another_broker_is_refused_and_not_changed() -> None:
+    """Its own broker's `flush` would not wait for the transaction, which may even go to another Kafka."""
+    transaction, other = transaction_of([]), transaction_of([])
+    staged, _ = other._sender.session.begin(identifier("a"), begin_block())
+    foreign = Dialog(other._sender, staged, cast("Any", None), cast("Any", None), 0)
+    with transaction, pytest.raises(BadInput, match="was begun by another broker of this process"):
+        transaction.finish(foreign)
+    assert transaction._transaction.steps == []
+    with other:
+        other.finish(foreign)
+    assert [step.dialog for step in other._transaction.steps] == [staged]
 
 
 def test_an_end_and_a_timer_are_refused_as_a_send_is_where_a_topic_is_gone() -> None:

@@ -10,11 +10,11 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from konverse.bridge.cli import explain, routing_table
 from konverse.bridge.cli.main import app
 from konverse.schemas.catalog.table_entries import Target
+from tests.kit.commands import CliRunner
 
 NOWHERE = {"COLUMNS": "200", "KONVERSE_KAFKA": "kafka://localhost:1", "KONVERSE_CONNECT_TIMEOUT_S": "0.3"}
 """Environment of a command that has no Kafka: it exits with 6 once it has tried to connect."""

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from konverse.bridge.cli.main import app
+from tests.kit.commands import CliRunner
 
 PROGRAM = """
 import sys

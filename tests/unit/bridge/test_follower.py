@@ -29,6 +29,14 @@ def there(_queue: Queue) -> None:
     pass
 
 
+@pytest.mark.parametrize(("end", "bare", "behind"), [(0, False, 0), (3, False, 3), (3, True, 0)])
+def test_a_log_that_ends_with_the_marker_of_a_transaction_is_not_behind(end: int, bare: bool, behind: int) -> None:
+    """Else its queue could never be dropped, and would never count as drained."""
+    reading: Any = SimpleNamespace(whole_data_end=lambda _: end, is_bare=lambda *_: bare)
+    kafka: Any = None
+    assert Follower(kafka, QUEUE, 0, reading).behind() == behind
+
+
 @pytest.mark.parametrize(
     ("afterwards", "error"), [(deleted, TopicMismatch), (away, KafkaUnavailable), (there, KafkaUnavailable)]
 )

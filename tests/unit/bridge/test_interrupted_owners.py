@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dis
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import FrameType, SimpleNamespace
@@ -45,11 +45,11 @@ TRACED: Final = {module.__file__ for module in (driver, effects, journal, snapsh
 
 
 class Kafka:
-    """Journals of one partition in memory, and the clients that write them."""
+    """Journals in memory, and the clients that write them."""
 
     def __init__(self) -> None:
         self.settings = SimpleNamespace(append_timeout_s=15.0, silence_timeout_s=60.0, connect_timeout_s=1.0)
-        self.alarms, self.journal = LogThrottle(), list[bytes]()
+        self.alarms, self.journals = LogThrottle(), defaultdict[int, list[bytes]](list)
         self.admin = SimpleNamespace(list_offsets=lambda asked: {place: Future[Any]() for place in asked})
         self.interrupted_reports: list[BaseException] = []
         """Raised as the next callbacks begin."""
@@ -77,9 +77,10 @@ class Client:
         self._reports: deque[Callable[[], None]] = deque()
         self._polls = 0
 
-    def produce(self, _topic: str, record: bytes, _key: None, _partition: int, report: Any, *_: Any) -> None:
-        self._kafka.journal.append(record)
-        offset = len(self._kafka.journal) - 1
+    def produce(self, _topic: str, record: bytes, _key: None, partition: int, report: Any, *_: Any) -> None:
+        journal = self._kafka.journals[partition]
+        journal.append(record)
+        offset = len(journal) - 1
         message = SimpleNamespace(offset=lambda: offset, timestamp=lambda: (1, offset))
         self._reports.append(lambda: report(None, message))
 
@@ -104,17 +105,17 @@ class Client:
 
 
 class Logs:
-    """The driver's reads: the journal, as no data are written."""
+    """The driver's reads: the journals, as no data are written."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
-    def bounds(self, _partition: int) -> Recover:
-        return Recover(0, len(self._kafka.journal))
+    def bounds(self, partition: int) -> Recover:
+        return Recover(0, len(self._kafka.journals[partition]))
 
-    def answer(self, _partition: int, question: ReadJournal) -> JournalRead:
+    def answer(self, partition: int, question: ReadJournal) -> JournalRead:
         span = range(question.start, question.end)
-        return JournalRead([JournalRecord(at, self._kafka.journal[at], at) for at in span], question.end)
+        return JournalRead([JournalRecord(at, self._kafka.journals[partition][at], at) for at in span], question.end)
 
     def close(self) -> None: ...
 
@@ -233,6 +234,47 @@ def test_an_append_has_an_unknown_outcome_when_no_report_comes_in_time(
     monkeypatch.setattr(one._appender, "_reported_within_s", 0.0)
     one.give_back(0)
     assert [effect.reason for _, _, effect in one.stopped()] == ["the outcome of an append to the journal is unknown"]
+
+
+@pytest.mark.parametrize("end", [OwnerDriver.close, lambda one: one.give_back(0, 1, 2)])
+def test_partitions_that_are_given_back_together_wait_for_kafka_together(
+    kafka: Kafka, end: Callable[[OwnerDriver], None]
+) -> None:
+    """Each release is in its journal before the first one is confirmed: without Kafka they take one timeout in all."""
+    one, released = driven(kafka), list[int]()
+    for number in range(3):
+        one.take_over(number)
+    before = {number: len(journal) for number, journal in kafka.journals.items()}
+    poll = one._appender._producer.poll
+
+    def first(wait_s: float) -> int:
+        released.append(sum(len(journal) > before[number] for number, journal in kafka.journals.items()))
+        return int(poll(wait_s))
+
+    one._appender._producer.poll = first
+    end(one)
+    assert (released[0], one.owners, one.stopped()) == (3, {}, [])
+
+
+@pytest.mark.parametrize("interrupted", [0, 1, 2])
+def test_an_interrupt_of_one_release_leaves_the_others_committed(kafka: Kafka, interrupted: int) -> None:
+    one = driven(kafka)
+    for number in range(3):
+        one.take_over(number)
+    owners, release = dict(one.owners), one.owners[interrupted].release
+
+    def cut(now_ms: int) -> Any:
+        release(now_ms)
+        raise KeyboardInterrupt
+
+    one.owners[interrupted].release = cut
+    with pytest.raises(KeyboardInterrupt):
+        one.give_back(0, 1, 2)
+    assert one.owners == {}
+    assert {number: owner.counters.commits for number, owner in owners.items()} == {
+        number: int(number != interrupted) for number in range(3)
+    }
+    assert [number for number, _, _ in one.stopped()] == [interrupted]
 
 
 def test_a_client_of_kafka_drops_an_interrupted_report_and_runs_empty() -> None:

@@ -230,10 +230,10 @@ def test_both_queues_know_where_a_service_moves(catalog: Objects, judge: Catalog
     before, later = queue("Orders"), queue("Later")
     catalog.objects |= {(Queue, each.name): each for each in (before, later)}
     catalog.objects[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Dropped", "Orders"))
-    assert dict(judge.gone_from(before)) == {"orders": later}
-    assert dict(judge.gone_from(later)) == {}
-    assert judge.left_for(later) == [before]
-    assert judge.left_for(before) == []
+    assert dict(judge.departed_services(before)) == {"orders": later}
+    assert dict(judge.departed_services(later)) == {}
+    assert judge.former_queues(later) == [before]
+    assert judge.former_queues(before) == []
 
 
 def test_a_receive_for_a_service_that_moved_raises_an_error_that_names_its_new_queue(

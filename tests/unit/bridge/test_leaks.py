@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -18,7 +19,7 @@ from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.views.partitions import Folded, StateReader
 from konverse.dialog.state.relocations import Stub
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import BadInput, KafkaUnavailable
+from konverse.schemas.errors import AccessDenied, BadInput, KafkaUnavailable
 from konverse.schemas.identifiers import Role, journal_topic
 from konverse.schemas.limits import JOURNAL_PART_BYTES_MAX
 from konverse.schemas.wire.envelope import HEADER
@@ -71,6 +72,26 @@ def test_a_side_is_judged_together_with_its_peer_in_another_database() -> None:
     assert suspects(sides_of(waiting, apart=True)) == [], "its message waits at the other side"
 
 
+def test_sides_whose_peers_may_not_be_read_are_listed_and_not_judged(caplog: pytest.LogCaptureFixture) -> None:
+    """Another database may refuse READ on its queues to every user of this one."""
+    pair, _ = silent()
+    home, target = folded(pair.home), folded(pair.target).queue
+
+    def fold(queue: Queue, _partition: int, *, own: bool = True) -> Folded:
+        if not own:
+            raise AccessDenied("grant READ on topic orders")
+        assert queue == home.queue
+        return home
+
+    looking = cast("StateReader", SimpleNamespace(fold=fold))
+    sides = Sides(looking, [home.queue], {queue.topic: queue for queue in (home.queue, target)})
+    assert [one.role for one in sides.all()] == ["initiator"]
+    assert suspects(sides) == []
+    (line,) = caplog.messages
+    assert line.startswith("orders/0, of another database, was not read")
+    assert line.endswith("grant READ on topic orders")
+
+
 def test_sides_are_listed_with_their_queue_state_and_unread_messages() -> None:
     pair = Pair()
     conversation = pair.begin(messages=2)
@@ -116,6 +137,16 @@ def test_an_age_beyond_the_retention_of_the_queue_is_refused() -> None:
     _check_kept([queue], 60.0)
     with pytest.raises(BadInput, match=r"queue 'Orders' keeps received messages for 60 s.*ask for at most 60 s"):
         _check_kept([queue], 61.0)
+
+
+def test_an_age_beyond_the_retention_of_a_peers_queue_in_another_database_is_refused() -> None:
+    """Of a message to the peer, only the logs of that queue may tell."""
+    pair, _ = silent()
+    sides = sides_of(pair, apart=True)
+    sides._elsewhere = [one._replace(queue=replace(one.queue, keep_ms=60_000)) for one in sides._elsewhere]
+    kafka: Any = None
+    with pytest.raises(BadInput, match=r"queue 'orders' keeps received messages for 60 s.*ask for at most 60 s"):
+        sides.leaked(kafka, NOW_MS, 61.0)
 
 
 # -------------------------------------------------------------------------------------------------- the ends of logs

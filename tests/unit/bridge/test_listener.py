@@ -33,6 +33,7 @@ from konverse.schemas.errors import (
     OutcomeUnknown,
     TopicMismatch,
 )
+from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.instruction import Action, Instruction, encode
 from tests.kit.driver import Driver
 from tests.kit.trials import suspended
@@ -43,7 +44,7 @@ ONE, ANOTHER = UUID(int=1), UUID(int=2)
 class Reader:
     """A reader with one conversation, suspended or not, whose first message has number 16."""
 
-    def __init__(self, raises: Exception | None = None, *, suspended: bool = True) -> None:
+    def __init__(self, raises: Exception | None = None, *, suspended: bool = True, role: Role = Role.TARGET) -> None:
         self.queue = SimpleNamespace(name="Orders")
         self.done: list[Any] = []
         self.closed = False
@@ -52,6 +53,7 @@ class Reader:
         self._raises = raises
         self.side = SimpleNamespace(
             id=ONE,
+            role=role,
             first=(7, "//sales/Order", b"", 0),
             rings=False,
             waits=True,
@@ -63,10 +65,10 @@ class Reader:
     def operations(self) -> Reader:
         return self
 
-    def sides(self, conversation: UUID) -> list[Any]:
+    def sides(self, conversation: UUID, role: Role | None = None) -> list[Any]:
         if isinstance(self._raises, BrokerClosed):
             raise self._raises
-        if conversation != ONE:
+        if conversation != ONE or role not in (None, self.side.role):
             raise DialogNotFound("it lives elsewhere")
         return [(None, self.side)]
 
@@ -77,24 +79,33 @@ class Reader:
     def keep_up(self) -> None:
         self.kept_up += 1
 
-    def suspend(self, conversation: UUID, *, reason: str) -> None:
-        self._do("suspend", conversation, reason)
+    def suspend(self, conversation: UUID, *, reason: str, role: Role | None) -> None:
+        self._do(role, "suspend", conversation, reason)
 
-    def resume(self, conversation: UUID) -> None:
-        self._do("resume", conversation)
+    def resume(self, conversation: UUID, *, role: Role | None) -> None:
+        self._do(role, "resume", conversation)
 
-    def skip(self, conversation: UUID) -> None:
-        self._do("skip", conversation)
+    def skip(self, conversation: UUID, *, role: Role | None) -> None:
+        self._do(role, "skip", conversation)
 
-    def end(self, conversation: UUID, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
-        self._do("end", conversation, "cleanup" if cleanup else error, description)
+    def end(
+        self,
+        conversation: UUID,
+        *,
+        error: int = 0,
+        description: str = "",
+        cleanup: bool = False,
+        role: Role | None = None,
+    ) -> None:
+        self._do(role, "end", conversation, "cleanup" if cleanup else error, description)
 
     def fail(self, conversation: UUID) -> None:
-        self._do("fail", conversation)
+        self._do(None, "fail", conversation)
 
-    def _do(self, *what: Any) -> None:
+    def _do(self, role: Role | None, *what: Any) -> None:
         if self._raises:
             raise self._raises
+        assert role in (None, self.side.role)
         self.done.append(what)
 
 
@@ -119,6 +130,16 @@ def test_an_instruction_for_a_conversation_of_this_reader_is_carried_out(
     reader: Any = Reader()
     assert follow(reader, said)
     assert reader.done == [done]
+
+
+@pytest.mark.parametrize("action", [Action.RESUME, Action.SKIP, Action.END, Action.SUSPEND])
+def test_an_instruction_for_one_side_leaves_the_other_side_of_the_queue_alone(action: Action) -> None:
+    """Both sides live in one queue, each in a partition of another process."""
+    reader: Any = Reader()
+    assert follow(reader, instruction(action, role=Role.INITIATOR)) is None
+    assert reader.done == []
+    assert follow(reader, instruction(action, role=Role.TARGET)) is not None
+    assert len(reader.done) == 1
 
 
 @pytest.mark.parametrize("action", [Action.SKIP, Action.END])
@@ -440,6 +461,7 @@ def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_o
         ({"first": 9, "queue": "Shop"}, [5, 6, 7, 8]),
         ({"first": 9, "conversation": ANOTHER.bytes}, [5, 6, 7, 8]),
         ({"first": 9, "database": "stock"}, [5, 6, 7, 8]),
+        ({"first": 9, "role": Role.INITIATOR}, [5, 6, 7, 8]),
     ],
 )
 def test_an_instruction_reported_as_done_is_forgotten_with_its_earlier_copies(
@@ -449,6 +471,27 @@ def test_an_instruction_reported_as_done_is_forgotten_with_its_earlier_copies(
     listener._kept = dict.fromkeys((5, 6, 7, 8), (math.inf, told))
     listener._done(instruction(Action.DONE, description="SUSPEND")._replace(**done))
     assert [*listener._kept] == left
+
+
+class Kept(dict[int, Any]):
+    """Instructions by their offsets; counts how often a caller iterates over all of them."""
+
+    passes = 0
+
+    def items(self) -> Any:
+        self.passes += 1
+        return super().items()
+
+
+@pytest.mark.usefixtures("_clock")
+def test_many_instructions_reported_as_done_at_once_are_forgotten_in_one_pass(listener: Any) -> None:
+    """A command for a whole database writes thousands of each."""
+    listener._kafka, listener._kept = None, Kept()
+    told = [instruction(Action.CLEANUP, first=0, conversation=UUID(int=number).bytes) for number in range(50)]
+    done = [one._replace(action=Action.DONE, first=at, description="CLEANUP") for at, one in enumerate(told[:-1])]
+    listener._read(Log(*told, *done, told[0]))
+    assert [*listener._kept] == [49, 99], "the last one was not done, and the first one was given again"
+    assert listener._kept.passes == 1
 
 
 @pytest.mark.parametrize("closed", [True, False])

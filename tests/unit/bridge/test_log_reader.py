@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import IsolationLevel, KafkaError, Message, TopicPartition
 
-from konverse.bridge.kafka.clients import EndCut, Kafka, LogTruncated
+from konverse.bridge.kafka.clients import EndCut, Health, Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.schemas.errors import KafkaUnavailable
 
@@ -98,6 +98,21 @@ class Ended(Client):
         time.sleep(timeout_s)
 
 
+class Dated(Client):
+    """Answers a question about a time with this offset and error."""
+
+    @classmethod
+    def by(cls, offset: int, error: KafkaError | None) -> type[Client]:
+        answer = SimpleNamespace(offset=offset, error=error)
+        return type("DatedClient", (cls,), {"offsets_for_times": lambda *_, **__: [answer]})
+
+
+class Unwell(_Settings):
+    """Kafka's clients have reported no error."""
+
+    health = Health()
+
+
 def test_a_log_that_ends_before_the_wanted_range_has_lost_its_end() -> None:
     with pytest.raises(EndCut, match="the log of topic/0 ended at 9, and ends at 4 now") as caught:
         list(reader_with(Ended, 0.1, [], end=4).read("topic", 0, 4, 9))
@@ -146,6 +161,20 @@ def test_slow_processing_between_batches_does_not_end_a_read() -> None:
         read += [message.offset() for message in messages]
         time.sleep(0.1)
     assert read == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("offset", "found"), [(4, 4), (-1, 9)])
+def test_records_that_are_all_older_end_where_the_log_ends(offset: int, found: int) -> None:
+    assert reader_with(Dated.by(offset, None), 1.0, []).offset_at("topic", 0, 1_000) == found
+
+
+def test_a_partition_that_cannot_be_searched_by_time_is_not_taken_for_one_of_older_records() -> None:
+    """Records that `keep` protects would be deleted, and instructions of operators passed over."""
+    error = KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)
+    reader = reader_with(Dated.by(-1, error), 1.0, [])
+    reader._kafka.unavailable = partial(Kafka.unavailable, Unwell())  # type: ignore[arg-type, method-assign]
+    with pytest.raises(KafkaUnavailable, match=r"offsets in topic/0 cannot be found by time.*Not leader"):
+        reader.offset_at("topic", 0, 1_000)
 
 
 def test_a_client_that_refuses_to_read_is_replaced() -> None:

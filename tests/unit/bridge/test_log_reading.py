@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from konverse.bridge.kafka import log_reader
 from konverse.bridge.kafka.clients import EndCut, LogTruncated
 from konverse.bridge.owner import logs as log_reading
 from konverse.bridge.owner.logs import QueueLogs
@@ -38,7 +39,7 @@ class Reader:
 @pytest.fixture(autouse=True)
 def _reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reading, "LogReader", Reader)
-    monkeypatch.setattr(log_reading, "END_ASKED_EVERY_S", 0)
+    monkeypatch.setattr(log_reader, "END_ASKED_EVERY_S", 0)
 
 
 def reading(*ends: tuple[int, int] | None) -> QueueLogs:
@@ -76,6 +77,24 @@ def test_an_end_is_missing_when_kafka_says_so_again_and_again(ends: list[Any], e
 )
 def test_data_are_gone_in_front_or_behind(ends: list[Any], event: Any) -> None:
     assert reading(*ends).data_gone(0, 7, LogTruncated()) == event
+
+
+@pytest.mark.parametrize(
+    ("stable", "chunks", "bare"),
+    [
+        (9, [([], 9)], True),
+        (9, [([], 8), ([b"a record"], 9)], False),
+        (8, [([], 9)], False),
+        (9, None, False),
+    ],
+    ids=["a marker", "a record", "an open transaction", "a log that cannot be read"],
+)
+def test_a_range_is_bare_when_it_was_read_and_has_no_record(
+    stable: int, chunks: list[Any] | None, bare: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if chunks is not None:
+        monkeypatch.setattr(Reader, "read", lambda *_: (chunk for chunk in chunks))
+    assert reading((0, stable)).is_bare(0, 7, 9) == bare
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from konverse.routing.classifiers import json_path
 from konverse.schemas.catalog.objects import Change, MessageType, Service, Validation
 from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange
 from konverse.schemas.catalog.table_entries import Target
-from konverse.schemas.errors import RoutingTableNotFound
+from konverse.schemas.errors import KafkaUnavailable, RoutingTableNotFound
 
 
 class Reading:
@@ -53,6 +53,23 @@ def test_unknown_names_cause_one_catalog_read_per_interval(reading: Reading) -> 
     reading.now_s += ROUTED_FRESH_EVERY_S
     assert lookup.has_service("//s")
     assert (lookup.has_service("//s"), reading.reads) == (True, 2)
+
+
+def test_no_service_is_unknown_because_the_catalog_could_not_be_read(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookup = lookup_of(reading.network, lambda: reading.now_s)
+    reading.unread.append(("service", Service("//s", "S")))
+
+    def refresh() -> None:
+        raise KafkaUnavailable("Kafka does not answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(reading.catalog, "refresh", refresh)
+        for _ in range(2):
+            with pytest.raises(KafkaUnavailable):
+                lookup.has_service("//s")
+    assert lookup.has_service("//s")
 
 
 def test_a_table_is_the_one_that_changes_have_made_of_it(reading: Reading) -> None:

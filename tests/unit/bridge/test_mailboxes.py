@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,13 +61,20 @@ def mailboxes(kafka: Kafka) -> Iterator[Mailboxes]:
     made.close()
 
 
-def asking(mailboxes: Mailboxes, address: Address) -> tuple[threading.Thread, list[Any]]:
+def asking(mailboxes: Mailboxes, address: Address, timeout_s: float = DEADLINE_S) -> tuple[threading.Thread, list[Any]]:
     found: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: found.append(mailboxes.ask(address, lambda state: state, keep_up=True)), daemon=True
-    )
+    ask = partial(mailboxes.ask, address, lambda state: state, keep_up=True, timeout_s=timeout_s)
+    thread = threading.Thread(target=lambda: found.append(ask()), daemon=True)
     thread.start()
     return thread, found
+
+
+def test_a_question_may_wait_for_longer_than_a_thread_can(kafka: Kafka, mailboxes: Mailboxes) -> None:
+    asking_thread, answer = asking(mailboxes, SLOW, timeout_s=sys.maxsize)
+    assert kafka.asked.wait(DEADLINE_S)
+    kafka.answers.set()
+    asking_thread.join(DEADLINE_S)
+    assert answer == [SLOW]
 
 
 def test_a_home_that_does_not_answer_does_not_delay_callers_of_other_homes(kafka: Kafka, mailboxes: Mailboxes) -> None:
@@ -123,7 +132,7 @@ def test_redirection_news_from_a_fast_home_does_not_wait_for_a_slow_home(kafka: 
         redirecting=[dialog(SLOW), dialog(FAST)], wait_for_id=lambda: None, apply_news=hear, session=None
     )
     mailboxes._sender = sender
-    mailboxes._listen()
+    mailboxes._wake_thread()
     assert kafka.asked.wait(DEADLINE_S)
     assert news.wait(10), "the other home has not been asked"
     sender.redirecting = []

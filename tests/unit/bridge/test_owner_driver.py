@@ -99,6 +99,22 @@ def test_nothing_is_opened_before_the_catalog_was_read() -> None:
     assert opened == []
 
 
+def test_no_view_is_opened_when_a_kafka_client_cannot_be_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller never gets a view that it could close, so its thread would never end."""
+    opened: list[str] = []
+    kafka: Any = Opening(opened)
+    kafka.settings = SimpleNamespace(silence_timeout_s=60.0, connect_timeout_s=1.0, append_timeout_s=1.0)
+    monkeypatch.setattr(kafka, "data_producer", refuse, raising=False)
+    queue = Queue("Orders", "k.d.Orders", "queue", 1, bytes(16), bytes(16), bytes(16))
+    with pytest.raises(KafkaUnavailable, match="too many clients"):
+        OwnerDriver(kafka, queue, Rules(lambda *_: None), OwnerSettings(), kafka.view)
+    assert "view" not in opened
+
+
+def refuse(**_: Any) -> None:
+    raise KafkaUnavailable("too many clients")
+
+
 class Away:
     """Stands in for a catalog that cannot be read."""
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 
 from konverse.bridge.client.pool import lease as pool_lease
 from konverse.bridge.client.pool.context import PoolContext
@@ -17,6 +18,8 @@ from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.settings import PoolOptions
 from konverse.bridge.runtime.threads import ThreadLock
 from konverse.dialog.session.dialogs import DialogState
+from konverse.schemas.errors import PoolInUse, QueueFull
+from konverse.schemas.limits import POOL_LEASE_MS
 from tests.kit.builders import address_of
 
 DEADLINE_S = 30.0
@@ -147,6 +150,21 @@ def test_a_pool_that_was_closed_and_is_not_empty_rests_between_its_questions(
     assert not any(woken[2:5]), "its own questions do not wake it"
 
 
+@pytest.mark.parametrize("error", [QueueFull("no room"), KeyboardInterrupt()])
+def test_a_conversation_that_got_no_timer_is_ended(kafka: Kafka, pool: Pool, error: BaseException) -> None:
+    """The pool does not know it, so nothing else would end it."""
+
+    def set_timer(*_: object) -> None:
+        raise error
+
+    sender: Any = kafka.context.sender
+    sender.set_timer = set_timer
+    with pytest.raises(type(error)):
+        pool.send("order", b"one", "key")
+    assert kafka.ended == [dialog.staged for dialog in kafka.begun]
+    assert len(kafka.ended) == 1
+
+
 def test_a_reader_that_was_closed_does_not_wait_for_its_handlers_a_second_time() -> None:
     reader: Any = Reader.__new__(Reader)
     reader._closed, reader._lost_told = True, 0
@@ -192,6 +210,37 @@ def test_a_lease_is_kept_while_the_pool_asks_a_home_that_does_not_answer(
     assert kept
     assert lease._renewal is not None
     assert not lease._renewal.is_alive()
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_redis_that_does_not_say_how_long_a_lease_lasts_is_no_sign_that_it_was_renewed(
+    monkeypatch: pytest.MonkeyPatch, *, renewed: bool
+) -> None:
+    """The holder is dead on another machine. Redis fails once between two answers."""
+    holders = iter([b"another", b"another", b"another", None])
+    after = POOL_LEASE_MS if renewed else 700
+    left: Iterator[int | Exception] = iter([900, redis.ConnectionError(), after])
+
+    class Redis:
+        def register_script(self, _text: str) -> Callable[..., bytes | None]:
+            return lambda keys, args: next(holders)
+
+        def pttl(self, _key: str) -> int:
+            answer = next(left)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    monkeypatch.setattr(pool_lease, "connect_redis", lambda _url: Redis())
+    monkeypatch.setattr(pool_lease, "LOOK_S", 0.0)
+    monkeypatch.setattr(pool_lease, "in_background", lambda *_: None)
+    lease = Lease("redis://", "key", "orders", bytes(16))
+    if renewed:
+        with pytest.raises(PoolInUse, match="pool 'orders' is used by another"):
+            lease.take()
+    else:
+        lease.take()
+        assert next(holders, "all asked") == "all asked"
 
 
 def test_a_pool_that_is_over_gives_its_lease_back(kafka: Kafka) -> None:

@@ -98,10 +98,10 @@ def test_every_error_of_a_producer_that_may_write_nowhere_names_the_right(error:
     kafka = Kafka(Settings.load(kafka="kafka://localhost:1", redis=None, client={**client, "sasl.password": "x"}))
     kafka.health.note_death(REASON)
     remedy = "Grant WRITE on topic t to User:shop"
-    assert remedy in str(kafka.not_taken("t", KafkaException(error)))
+    assert remedy in str(kafka.write_refused("t", KafkaException(error)))
     assert remedy in kafka.words(error, Need.topic("WRITE", "t"))
     with pytest.raises(AccessDenied, match=remedy):
-        kafka.check_taken("t", [error])
+        kafka.check_written("t", [error])
 
 
 def test_outputs_go_again_when_their_producer_has_died(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:

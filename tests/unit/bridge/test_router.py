@@ -16,6 +16,7 @@ from rich.console import Console
 
 import konverse
 from konverse.bridge.cli.router import flow_of, line, picture
+from konverse.bridge.router import figures
 from konverse.bridge.router.figures import FRESH_MS, Figures, summed
 from konverse.bridge.router.watchdog import Watched
 from konverse.routing.routed import Failure, Routed
@@ -84,7 +85,7 @@ def with_table(message: konverse.Message, table: dict[str, str]) -> str:
     [
         (later, "later is async or a generator, and calling it with a message does nothing"),
         (partial(later), "is async or a generator"),
-        (with_table, r"with_table\(message.* takes other parameters than the message; it is called with that alone"),
+        (with_table, r"with_table\(message.* must take exactly one argument, the message"),
         ("//sales/North", "'//sales/North' cannot be called; give a function that takes a message"),
     ],
 )
@@ -157,10 +158,41 @@ def test_the_figures_of_all_processes_are_summed_and_invalid_figures_are_ignored
         b"[]",
         b"{}",
         b'{"at_ms": 1, "last_errors": [{}]}',
+        written(100_000, Routed(), EARLY).replace(b"100000", b"Infinity"),
+        written(100_000, Routed(), EARLY).replace(b"2026-01-01T00:00:00+00:00", b"0001-01-01T00:00:00+09:00"),
+        b"[" * 100_000,
     ]
     assert summed(values, 100_000) == Figures(
         100_000, 1, Routed(forwarded=3, targets={"north": 1, "south": 2}), (LATE, EARLY)
     )
+
+
+class Nonsense:
+    """A Redis with answers that are none."""
+
+    closed = False
+
+    def hlen(self, _key: str) -> None:
+        return None
+
+    def pipeline(self, **_: Any) -> Any:
+        raise ValueError("invalid literal for int() with base 10: b'nonsense'")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_redis_that_answers_nonsense_does_not_stop_a_router(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = Nonsense()
+    monkeypatch.setattr(figures, "connect_redis", lambda _url: answers)
+    settings = SimpleNamespace(redis="redis://localhost:6379", instance="konverse")
+    broker: Any = SimpleNamespace(settings=settings, database="sales")
+    with figures.publishing(broker, konverse.App().router("//sales/Router")(classify)):
+        pass
+    assert answers.closed
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
 def test_message_rates_are_differences_of_two_readings_and_never_negative() -> None:

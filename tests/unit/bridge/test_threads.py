@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +63,34 @@ def test_transmission_continues_after_temporary_errors(
     reader = Reader(KafkaUnavailable("restarted just now"), KafkaException(KafkaError(KafkaError._TRANSPORT)))
     transmit(reader)
     assert (reader.errors, reader.closed) == ([], True)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_the_arrival_of_transactions_is_checked_although_there_was_no_client_for_it_at_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else `flush` and later sends on their dialogs would wait in vain, for as long as the broker lives."""
+    listening: Any = Transmission.__new__(Transmission)
+    listening._closed, listening._away = threading.Event(), LogThrottle()
+    listening._instance, listening._kafka = "konverse", None
+    awaits = threading.Event()
+    awaits.set()
+    session = SimpleNamespace(transactions=SimpleNamespace(flying=["a transaction"]))
+    listening._sender = SimpleNamespace(
+        session=session, awaits_arrival=awaits, decide=lambda _call: listening._closed.set()
+    )
+    clients: list[Any] = [KafkaUnavailable("too many open files"), nullcontext(SimpleNamespace(catch_up=lambda: None))]
+
+    def follow(*_: object) -> Any:
+        client = clients.pop(0)
+        if isinstance(client, Exception):
+            raise client
+        return client
+
+    monkeypatch.setattr(transmission, "AGAIN_S", 0.0)
+    monkeypatch.setattr(transmission, "Follower", follow)
+    in_background("konverse-transmission", lambda: listening._listen(None, 0)).join(DEADLINE_S)
+    assert listening._closed.is_set()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import pytest
 
+from konverse.bridge.validation import validator as module
 from konverse.bridge.validation.rules import MissingLibrary, SchemaRule, check_of
 from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
-from konverse.bridge.validation.worker import AnswerKind, CheckCache, RequestKind
+from konverse.bridge.validation.worker import ANSWER, AnswerKind, CheckCache, RequestKind
 from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.errors import InvalidSchema, ValidatorUnavailable
 from konverse.schemas.limits import COMPILED_SCHEMA_ENTRIES_MAX, FAULT_CHARACTERS_MAX, XML_DEPTH_ENTRIES_MAX
@@ -136,7 +137,7 @@ def test_the_fault_of_a_schema_document_quotes_no_earlier_one() -> None:
         (b'{"pieces": 3', "not a JSON document"),
         (b"", "not a JSON document"),
         (b'{"pieces": 3, "to": "\xff"}', "not a JSON document"),
-        (b'{"pieces": 3, "to": %s}' % (b"[" * 130 + b"]" * 130), "more than 128"),
+        (b'{"pieces": 3, "to": %s}' % (b"[" * 128 + b"]" * 128), "more than 128"),
         (b'{"pieces": 3, "to": %s}' % (b"[" * 126 + b"]" * 126), ""),
         (b"[" * 500_000, "more than 128"),
         (b'{"pieces": %s}' % (b"9" * 10_000), "not a JSON document"),
@@ -356,6 +357,39 @@ def test_an_unresponsive_validator_is_replaced_and_its_body_is_not_rejected() ->
         validator.validate(known, b"\x06")
     assert process.returncode == -signal.SIGKILL
     assert validator.validate(known, b"\x06") == BodyFinding("")
+    validator.close()
+
+
+def test_half_of_an_answer_does_not_make_a_body_valid() -> None:
+    known, validator = EncodedRule.of(SchemaRule(AVRO, ('"long"',))), Validator()
+    ours, theirs = socket.socketpair()
+    validator._connection = ours
+    with theirs:
+        theirs.sendall(ANSWER.pack(AnswerKind.FAULT, 20) + b"not a dat")
+        theirs.shutdown(socket.SHUT_WR)
+        assert "not a datum" in validator.validate(known, b"").fault
+    assert validator.deaths == 1
+    validator.close()
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_the_answer_to_an_interrupted_request_is_not_taken_for_that_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, started: bool
+) -> None:
+    """Ctrl-C comes while the application waits for the answer, or for the start of the process."""
+
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    known, validator = EncodedRule.of(SchemaRule(AVRO, ('"long"',))), Validator()
+    if started:
+        assert validator.validate(known, b"\x06") == BodyFinding("")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "take", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            validator.validate(known, b"\x06")
+    assert "not a datum" in validator.validate(known, b"").fault
+    assert validator.deaths == 0
     validator.close()
 
 

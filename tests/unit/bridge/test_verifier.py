@@ -17,7 +17,8 @@ from konverse.bridge.verifier import reading as verifying
 from konverse.bridge.verifier.check import Finding, Held, PartitionVerdict, Place, compare, judge
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.bridge.verifier.fold.ingest import ingest
-from konverse.bridge.verifier.fold.state import CODES, MovedState
+from konverse.bridge.verifier.fold.moved_state import MovedState
+from konverse.bridge.verifier.fold.state import CODES
 from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.reading import PartitionReader, digest, shorten
 from konverse.bridge.verifier.records import Record

@@ -76,7 +76,7 @@ def folded(side: Side, committed: dict[Address, int] | None = None, **head: Any)
 def said(folded: Folded, *topics: str) -> list[Outgoing]:
     looking = StateReader.__new__(StateReader)
     looking._silence_timeout_s = 60.0
-    return [*outputs(folded, looking.unled(folded), topics or TOPICS)]
+    return [*outputs(folded, looking.no_owner_reason(folded), topics or TOPICS)]
 
 
 # -------------------------------------------------------------------------------------------------------- contents

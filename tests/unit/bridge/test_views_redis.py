@@ -47,7 +47,8 @@ class Logs:
     def read(self, _topic: str, _partition: int, start: int, end: int) -> Any:
         assert start >= self.start
         time_ms = NOW_MS - round(self.age_s * 1000)
-        yield [Message(record, time_ms) for record in self.records[start - self.start : end - self.start]], end
+        numbered = enumerate(self.records[start - self.start : end - self.start], start)
+        yield [Message(record, time_ms, offset) for offset, record in numbered], end
 
     def offset_at(self, _topic: str, _partition: int, _time_ms: int) -> int:
         return self.young_from
@@ -58,9 +59,13 @@ class Message(NamedTuple):
 
     data: bytes
     time_ms: int
+    at: int
 
     def value(self) -> bytes:
         return self.data
+
+    def offset(self) -> int:
+        return self.at
 
     def headers(self) -> None:
         return None
@@ -105,7 +110,8 @@ CLAIM = encode_claim(Claim(2, OWNER, 1, OWNER, OWNER, OWNER, clean=True))
         (Logs(*[LEADS, *[CLAIM] * LAST_RECORDS]), LAST_RECORDS, False),
         (Logs(LEADS, start=5), 5, True),
         (Logs(CLAIM, start=5), 5, False),
-        (Logs(LEADS, b"garbage"), 1, False),
+        (Logs(LEADS, b"garbage"), 0, True),
+        (Logs(b"garbage"), 0, False),
         (Logs(), 7, False),
     ],
     ids=[
@@ -122,7 +128,8 @@ CLAIM = encode_claim(Claim(2, OWNER, 1, OWNER, OWNER, OWNER, clean=True))
         "nobody has committed for long",
         "what is older was deleted",
         "and nothing says how far it ingested",
-        "garbage in the journal",
+        "a stranger's record after it",
+        "a stranger's record alone",
         "no journal",
     ],
 )
@@ -137,10 +144,17 @@ def test_redis_counts_when_the_last_owner_has_shown_it(reader: Logs, shown: int,
     [
         (Logs(LEADS, LEADS, age_s=60), 0, False),
         (Logs(LEADS, LEADS, age_s=60), 1, True),
+        (Logs(LEADS, b"garbage", age_s=60), 0, True),
         (Logs(LEADS, LEFT, age_s=60), 0, True),
         (Logs(LEADS, LEADS, age_s=1), 0, True),
     ],
-    ids=["something is not shown", "all is shown", "it released the partition", "its last record is a sign of life"],
+    ids=[
+        "something is not shown",
+        "all is shown",
+        "a stranger wrote after it",
+        "it released the partition",
+        "its last record is a sign of life",
+    ],
 )
 def test_redis_must_show_all_of_an_owner_that_has_left_its_group(reader: Logs, shown: int, *, fresh: bool) -> None:
     header = Header(shown, 1, OWNER.hex(), 0, 0, complete=True)

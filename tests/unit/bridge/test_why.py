@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
 from konverse.bridge.views.membership import MEMBER, Membership
 from konverse.bridge.views.reading_state import describe_unseen, reading_state
-from konverse.bridge.views.why import _of_the_partition
+from konverse.bridge.views.why import _of_the_partition, _Search, _Side
 from konverse.dialog.fold.journal import JournalHead
-from tests.kit.builders import log_of
+from konverse.schemas.errors import AccessDenied, KonverseError, PartitionHalted, TopicMismatch
+from tests.kit.builders import Pair, log_of
+from tests.unit.bridge.test_views import folded
 
 NOW_MS = 1_800_000_000_000
 
@@ -48,3 +57,28 @@ def test_uningested_offsets_are_mentioned_only_if_there_are_any() -> None:
     assert "in the 1 offset of logs" in describe_unseen(1, [])
     unread = describe_unseen(1_234, ["Orders", "Shop"])
     assert "in the 1,234 offsets of logs that no owner has ingested. No reader runs for 'Orders', 'Shop'" in unread
+
+
+@pytest.mark.parametrize("error", [PartitionHalted("halted"), TopicMismatch("deleted"), AccessDenied("no right")])
+def test_a_side_is_shown_even_if_the_other_one_in_another_database_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: KonverseError
+) -> None:
+    pair = Pair()
+    conversation = pair.begin(messages=1)
+    home, target = folded(pair.home).queue, folded(pair.target).queue
+    catalog: Any = SimpleNamespace(queues=lambda: {target.topic: target}, database_of=lambda _topic: "other")
+    kafka: Any = None
+    search = _Search(kafka, catalog, UUID(bytes=conversation))
+    endpoint = next(one for one in pair.home.state.live() if one.conversation == conversation)
+    search.found.append(_Side("sales", home, 0, endpoint, ["It waits."]))
+    search._around[home.address(0)] = []
+
+    def look(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(search, "look", look)
+    with caplog.at_level(logging.WARNING):
+        search.look_elsewhere()
+    (side,) = search.sides()
+    assert (side.role, side.reasons) == ("initiator", ["It waits."])
+    assert caplog.messages == [f"orders/0, where the other side lives, was not read: {error}"]

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from konverse.bridge.cli.main import KonverseGroup, app
 from konverse.bridge.runtime.exit_codes import exit_code
+from konverse.deploy.cli import remedy
+from konverse.deploy.host.folders import StackHome, stack_folder
+from konverse.deploy.host.processes import ProcessId
+from konverse.deploy.servers.state import ServerState, StackState
 from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, TopicMismatch
 from konverse.schemas.stack_errors import PortTaken
+from tests.kit.commands import CliRunner
 
 
 def failing(error: Exception) -> typer.Typer:
@@ -73,3 +78,18 @@ def test_the_command_that_a_stack_names_can_be_pasted_into_a_shell(tmp_path: Pat
     assert answer.exit_code == 5
     command = answer.stdout.strip().partition("Start one with: ")[2]
     assert shlex.split(command) == ["konverse", "stack", "up", "--directory", str(place)]
+
+
+def test_a_stack_that_runs_is_named_even_if_the_state_of_another_one_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    broken, running = (StackHome(stack_folder(name)) for name in ("a-broken-one", "mine"))
+    for home in (broken, running):
+        home.create()
+    broken.state.write_text("{")
+    server = ServerState("redis", "redis", 6379, process=ProcessId.of(os.getpid()))
+    StackState("mine", "an-id", (server,)).save(running.state)
+    assert remedy(KafkaUnavailable("no Kafka")) == (
+        "the local stack 'mine' runs; use it with: export KONVERSE_REDIS=redis://127.0.0.1:6379/0"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.host.faults import filesystem_faults, last_lines, require_room, tells_of_a_full_disk
+from konverse.deploy.host.faults import filesystem_faults, last_lines, reports_full_disk, require_room
 from konverse.deploy.host.folders import make_folder
 from konverse.deploy.servers.state import StackState
 from konverse.schemas.errors import StackError
@@ -63,9 +63,9 @@ def test_another_fault_names_the_file_and_the_reason(tmp_path: Path) -> None:
 
 
 def test_programs_tell_of_a_full_disk_in_their_own_words() -> None:
-    assert tells_of_a_full_disk("java.io.IOException: No space left on device")
-    assert tells_of_a_full_disk("mv: Disk quota exceeded")
-    assert not tells_of_a_full_disk("Connection refused")
+    assert reports_full_disk("java.io.IOException: No space left on device")
+    assert reports_full_disk("mv: Disk quota exceeded")
+    assert not reports_full_disk("Connection refused")
 
 
 def test_the_last_lines_of_a_log_are_those_of_the_last_run(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from konverse.deploy import StackSettings
 from konverse.deploy.host.folders import StackHome, stack_folder
 from konverse.deploy.host.ports import FIRST, LAST, is_free, new_id
 from konverse.deploy.servers.kafka import common_settings
-from konverse.deploy.stack.plan import plan
+from konverse.deploy.servers.state import ServerState, StackState
+from konverse.deploy.stack.plan import plan, refuse_others
 from konverse.schemas.errors import InvalidName, InvalidSettings
 from konverse.schemas.stack_errors import PortTaken
 
@@ -37,6 +39,18 @@ def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path, opti
             plan(StackSettings(**taken), StackHome(tmp_path))
 
 
+def test_a_port_that_was_asked_for_is_not_given_to_the_server_that_had_it_before(tmp_path: Path) -> None:
+    home = StackHome(tmp_path)
+    before = plan(StackSettings(), home)
+    had = before.port("kafka")
+    before.save(home.kept)
+    assert plan(StackSettings(), home).port("kafka") == had
+    assert had is not None
+    after = plan(StackSettings(redis_port=had), home)
+    assert after.port("redis") == had
+    assert after.port("kafka") not in {had, None}
+
+
 def test_kept_data_keep_their_cluster(tmp_path: Path) -> None:
     data = tmp_path / "data" / "kafka"
     data.mkdir(parents=True)
@@ -44,6 +58,58 @@ def test_kept_data_keep_their_cluster(tmp_path: Path) -> None:
     assert plan(StackSettings(), StackHome(tmp_path)).cluster_id == "J6kWTcTjRKqXrhPLVJ8Fqw"
     with pytest.raises(InvalidSettings, match="data of a stack with other brokers"):
         plan(StackSettings(brokers=3), StackHome(tmp_path))
+
+
+KEEPS = {
+    "brokers": 3,
+    "redis": True,
+    "redis_aof": True,
+    "kafka_port": 22000,
+    "redis_port": 22010,
+    "broker_settings": {"num.io.threads": "2"},
+}
+
+
+@pytest.fixture
+def existing(tmp_path: Path) -> StackState:
+    servers = [ServerState(f"kafka-{number}", "kafka", 21999 + number, number) for number in (1, 2, 3)]
+    servers.append(ServerState("redis", "redis", 22010))
+    return StackState("demo", "an-id", tuple(servers), redis_aof=True, broker_settings={"num.io.threads": "2"})
+
+
+@pytest.mark.parametrize("asked", [{}, *({name: value} for name, value in KEEPS.items()), KEEPS], ids=str)
+def test_an_existing_stack_takes_options_that_agree_with_it(existing: StackState, asked: dict[str, Any]) -> None:
+    refuse_others(StackSettings(**asked), existing)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"brokers": 1}, "has 3 brokers.* Leave --brokers out"),
+        ({"redis": False}, "has Redis on port 22010.* Leave --no-redis out"),
+        ({"redis_aof": False}, "has a Redis that keeps its data.* Leave --redis-aof out"),
+        ({"kafka_port": 22001}, "has Kafka on port 22000.* Leave --kafka-port out"),
+        ({"redis_port": 22000}, "has Redis on port 22010.* Leave --redis-port out"),
+        ({"broker_settings": {"num.io.threads": "4"}}, "has other settings.* Leave broker_settings out"),
+    ],
+    ids=str,
+)
+def test_an_existing_stack_refuses_options_that_it_does_not_have(
+    existing: StackState, asked: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InvalidSettings, match=text):
+        refuse_others(StackSettings(**asked), existing)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [({"redis": True}, "Leave --redis out"), ({"redis_port": 1}, "--redis-port"), ({"redis_aof": True}, "--redis-aof")],
+    ids=str,
+)
+def test_a_stack_without_redis_refuses_options_of_redis(existing: StackState, asked: dict[str, Any], text: str) -> None:
+    alone = replace(existing, servers=existing.servers[:3], redis_aof=False)
+    with pytest.raises(InvalidSettings, match=f"has no Redis.*{text}"):
+        refuse_others(StackSettings(**asked), alone)
 
 
 @pytest.mark.parametrize("name", ["", ".", "../up", "a/b", "x" * 65, "-x", "a b"])

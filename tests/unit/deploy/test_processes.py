@@ -50,6 +50,20 @@ def test_a_recycled_pid_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
     assert child.poll() is None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_recycled_pid_of_a_program_whose_name_is_not_utf_8_gets_no_signal() -> None:
+    name = "import time; open('/proc/self/comm', 'wb').write('überlängenprüfer'.encode()); print(flush=True)"
+    command = [sys.executable, "-I", "-S", "-c", f"{name}; time.sleep(600)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            assert not ProcessId(process.pid, "started at another time").alive()
+            assert identity(process).alive()
+        finally:
+            process.kill()
+
+
 def test_an_unused_pid_gets_no_signal() -> None:
     assert ProcessId.of(0) is None
     assert not ProcessId(2**22 + 1, "never").send(signal.SIGTERM)

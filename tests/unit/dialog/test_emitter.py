@@ -6,6 +6,7 @@ import pytest
 
 from konverse.dialog.owner.emitter import REFUSAL_PAUSE_MS, Emit, Emitter
 from konverse.dialog.state.outbox import Run, Stream
+from konverse.dialog.window import Window
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
 from konverse.schemas.wire.envelope import decode, encode_suffix
@@ -158,3 +159,24 @@ def test_outputs_leave_after_acknowledgements_were_journaled(emitter: Emitter, s
     streams[HERE].acknowledge(2)
     allow(emitter)
     assert bodies(emitter.pending()) == {HERE: [b"2", b"3"]}
+
+
+def test_a_commit_names_some_acknowledged_destinations_and_the_next_ones_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In turn: the same busy ones must not be named again and again."""
+    monkeypatch.setattr("konverse.dialog.owner.emitter.COMMIT_ACK_ENTRIES_MAX", 2)
+    addresses = [address_of(f"q{number}") for number in range(5)]
+    streams = {address: Stream(address, identifier("owner")) for address in addresses}
+    emitter = Emitter(streams)
+    for address in addresses:
+        emitter.windows[address] = Window(1)
+    named: list[str] = []
+    for _ in range(3):
+        found = emitter.acknowledged()
+        named += [address.topic for address, _ in found]
+        for address, acked in found:
+            streams[address].acked = acked
+            emitter.windows[address].acked += 1  # more arrives at once
+    assert len(named) == 6
+    assert set(named[:5]) == {address.topic for address in addresses}

@@ -208,3 +208,17 @@ def test_a_journal_that_does_not_chain_halts_the_fold(fold: Fold, journal: Journ
     with pytest.raises(PartitionHalted, match="commit 2 of orders/0"):
         fold.advance()
     assert fold.head.number == 1
+
+
+def test_parts_that_name_other_numbers_of_parts_are_no_commit(fold: Fold, journal: Journal) -> None:
+    """The verifier's reading is the same (M16)."""
+    data = encode_commit(Commit(1, OWNER, 1, GENESIS_HASH, 0, CommitOperations()))
+    pieces = [encode_part(Part(OWNER, 1, 0, 3, data[:40])), encode_part(Part(OWNER, 1, 1, 2, data[40:]))]
+    for piece in pieces:
+        journal.add(piece)
+    fold.feed_journal(journal.records)
+    assert fold.advance() is None
+    assert fold.head.number == 0
+    judge = JournalJudge((LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id))
+    judged = [judge.judge(Record(one.offset, one.header, one.data, one.timestamp_ms)) for one in journal.records]
+    assert [one.counts for one in judged if isinstance(one.decision, Commit)] == []

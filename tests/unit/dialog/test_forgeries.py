@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from konverse.dialog.fold.fold import Fold
@@ -346,3 +348,19 @@ def test_the_last_contested_record_is_known_behind_a_snapshot(pair: Pair, writer
     for known in pair.target.state.recent.known():
         restored.recall(known)
     assert restored.contested_last == last
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_many_records_under_one_counter_take_time_in_proportion(pair: Pair, *, differs: bool) -> None:
+    """A stranger repeats a record, or writes other content each time. Meanwhile the partition has to go on."""
+    pair.target.state.recent.decides = True
+    conversation = pair.begin()
+    began_s = time.process_time()
+    rows = [
+        (pair.client.message(pair.target.address, conversation, counter=1), record(b"%d" % (number * differs)))
+        for number in range(10_000)
+    ]
+    pair.target.take_all(rows)
+    assert time.process_time() - began_s < 10
+    assert pair.target.state.statistics.forged == (len(rows) - 1) * differs
+    assert pair.target.state.statistics.duplicates == (len(rows) - 1) * (not differs)

@@ -66,6 +66,7 @@ def test_a_side_is_forgotten_by_its_own_state_and_that_of_its_peer(
         (initiator(DI, unread=1), side(DO)),
         (initiator(DO), side(DI)),
         (initiator(DO), side(CO)),
+        (initiator(DO, expires_ms=1), None),
         (initiator(CO), side(DI)),
         (initiator(CO), side(ER)),
         (initiator(ER, end_waits=True, suspended=True), side(DO)),

@@ -10,6 +10,7 @@ import pytest
 from konverse.dialog.fold.ingest import ingest
 from konverse.dialog.state.partition import Statistics
 from konverse.dialog.state.recent import RecordColumns
+from konverse.schemas.limits import WRITER_RECORDS_MAX
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from tests.kit.builders import GARBAGE, Pair, Scribe, Side, address_of, begin_block, columns_of, identifier, record
 
@@ -65,9 +66,12 @@ def test_an_unknown_writer_begins_at_zero(pair: Pair) -> None:
     assert counted(pair.target, stranger.message(pair.target.address, conversation)) == {"accepted": 1}
 
 
-def test_a_negative_counter_is_a_duplicate(pair: Pair) -> None:
+@pytest.mark.parametrize(
+    "numbers", [{"counter": -1}, {"counter": WRITER_RECORDS_MAX}, {"sequence": -2}, {"sequence": WRITER_RECORDS_MAX}]
+)
+def test_a_number_that_no_honest_writer_uses_is_malformed(pair: Pair, numbers: dict[str, int]) -> None:
     conversation = pair.begin()
-    assert counted(pair.target, next_message(pair, conversation, counter=-1)) == {"duplicates": 1}
+    assert counted(pair.target, next_message(pair, conversation, **numbers)) == {"malformed": 1}
 
 
 def test_writers_of_one_conversation_have_counters_of_their_own_and_one_sequence(pair: Pair) -> None:

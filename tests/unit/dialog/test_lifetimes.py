@@ -144,3 +144,21 @@ def test_sides_removed_by_their_lifetimes_free_their_indexes_in_one_order(pair: 
         at(side, 2_000)
         assert side.state.free == [0, 1, 2]
     assert digest(restored.state) == digest(pair.home.state)
+
+
+def test_sides_that_expire_together_go_in_the_same_order_in_a_fold_from_a_snapshot(pair: Pair) -> None:
+    """Otherwise the two differ in the order of what they remember of these conversations, which has a bound (M1)."""
+    target, first = pair.target, pair.begin("first")
+    second = pair.begin("second", lifetime_ms=2_000)
+    target.end(pair.receiver(first))
+    target.deliver(pair.home)
+    pair.home.end(pair.initiator(first))
+    pair.home.deliver(target)
+    third = pair.begin("third", lifetime_ms=2_000)
+    assert pair.receiver(third).index < pair.receiver(second).index, "an index that was free is used again"
+    restored = Side("orders")
+    restore(restored.state, b"".join(Freeze(target.state).pieces()))
+    for side in (target, restored):
+        at(side, 2_000)
+    assert digest(restored.state) == digest(target.state)
+    assert [*restored.state.tombstones] == [*target.state.tombstones]

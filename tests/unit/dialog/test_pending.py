@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from unittest.mock import patch
 
@@ -291,7 +292,7 @@ def test_a_row_with_an_impossible_number_is_dropped(query: Query, side: Side) ->
     for counter in (-1, BATCH_RECORDS_MAX):
         suffix = Suffix("order", detail=detail)
         side.take(writer.write(Kind.PENDING, side.address, C, counter=counter, suffix=suffix))
-    assert side.state.statistics.void == 2
+    assert (side.state.statistics.malformed, side.state.statistics.void) == (1, 1)
     assert side.state.pending.rows == 0
 
 
@@ -416,3 +417,14 @@ def test_truncation_spares_the_rows_that_wait(query: Query) -> None:
     freeze = Freeze(side.state)
     assert [*freeze.pieces()]
     assert freeze.oldest_waiting == 3, "and those that were accepted, although what came later may stand before them"
+
+
+def test_many_rows_under_one_number_take_time_in_proportion(query: Query, side: Side) -> None:
+    """A stranger writes other content each time, and then everything again. All of them wait (M274), once."""
+    writer, detail = Scribe("attempt"), query.task()._detail(begins=False)
+    began_s = time.process_time()
+    header = writer.write(Kind.PENDING, side.address, C, counter=0, suffix=Suffix("order", detail=detail))
+    rows = [(header, (b"%d" % (number % 5_000), 0)) for number in range(10_000)]
+    side.take_all(rows)
+    assert time.process_time() - began_s < 10
+    assert (side.state.pending.rows, side.state.statistics.duplicates) == (5_000, 5_000)

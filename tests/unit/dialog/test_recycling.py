@@ -10,6 +10,7 @@ from konverse.dialog.pool.recycling import (
     UNREADABLE,
     answer,
     ask_verdict,
+    close_stream,
     is_pooled,
     left_behind,
     recycle,
@@ -19,7 +20,7 @@ from konverse.dialog.pool.recycling import (
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
-from konverse.schemas.identifiers import conversation_in
+from konverse.schemas.identifiers import Role, conversation_in
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.records import BounceId
 from tests.kit.builders import address_of, begin_block, identifier
@@ -47,6 +48,17 @@ def test_end_of_stream_and_fin_are_one_step(shop: Shop) -> None:
         shop.session.send(dialog, "order", b"behind")
     with pytest.raises(ConversationEnded):
         recycle(shop.session, dialog, EOS)
+
+
+def test_a_conversation_on_which_nothing_was_sent_is_ended_and_its_target_learns_nothing(shop: Shop) -> None:
+    used, unused = shop.begin(), shop.begin(2)
+    shop.send(used, b"one")
+    for dialog in (used, unused):
+        shop.arrive(close_stream(shop.session, dialog, EOS))
+        with pytest.raises(ConversationEnded):
+            shop.session.send(dialog, "order", b"behind")
+    assert types(shop.pair.receiver(used.conversation)) == ["order", EOS]
+    assert shop.pair.target.state.endpoint(Role.TARGET, unused.conversation) is None
 
 
 def test_a_beginning_conversation_is_recycled_after_its_waiting_messages(shop: Shop) -> None:

@@ -7,12 +7,13 @@ from uuid import UUID
 import pytest
 
 from konverse.dialog.owner.emitter import Emit
-from konverse.dialog.owner.events import DataRead, Stopped, Tick
+from konverse.dialog.owner.events import Append, DataRead, Stopped, Tick
 from konverse.dialog.state.endpoint import Endpoint, Terms
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Role
 from konverse.schemas.levels import DEFAULT_LEVEL
+from konverse.schemas.limits import COMMIT_FAULT_ENTRIES_MAX, FAULT_CHARACTERS_MAX, LOOK_AHEAD_RECORDS_MAX
 from konverse.schemas.system_messages import Rejection, read_error
 from konverse.schemas.wire.envelope import decode as decode_envelope
 from konverse.schemas.wire.journal import Commit, decode
@@ -195,3 +196,26 @@ def test_an_owner_stops_when_it_cannot_get_a_verdict_and_the_next_owner_asks_aga
     after.step(DataRead(columns_of(driver.data)))
     assert after.owner.ingest(after.now_ms) == 1
     assert sceptic.asked == [b"good"]
+
+
+class Hopeless(Sceptic):
+    """Rejects every body, with the longest fault."""
+
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> Rejection | None:
+        assert super().verdict(terms, role, message_type, body) is None
+        return Rejection.of(XML, "\u4e2d" * FAULT_CHARACTERS_MAX)
+
+
+def test_a_commit_has_room_for_every_message_that_a_look_ahead_may_reject() -> None:
+    """Senders whose schema was changed by mistake go on sending. Only the first faults are quoted."""
+    driver, client = owner_that_asks(Hopeless(examines=True)), Scribe("client")
+    names = [number.to_bytes(16, "big") for number in range(1, LOOK_AHEAD_RECORDS_MAX + 1)]
+    driver.arrive(*((client.first(address_of(), one, begin_block(group=one)), record(b"x")) for one in names))
+    assert not driver.owner.has_room, "further messages wait for the commit"
+    rejected = [*driver.owner.fold.state.rejected.values()]
+    assert len(rejected) == LOOK_AHEAD_RECORDS_MAX
+    assert [bool(one.fault) for one in rejected] == [at < COMMIT_FAULT_ENTRIES_MAX for at in range(len(rejected))]
+    (append,) = driver.owner.commit(driver.now_ms)
+    assert isinstance(append, Append)
+    driver.acknowledge(append)
+    assert driver.owner.has_room

@@ -10,8 +10,9 @@ import pytest
 
 from konverse.dialog.owner.events import Recover
 from konverse.dialog.owner.recovery import FIRST_WINDOW, SnapshotSearch, snapshot_id
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.wire.journal import FOLD_VERSION
-from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, encode
+from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode, encode
 from tests.kit.builders import identifier, log_of
 
 LARGE = 120
@@ -190,3 +191,12 @@ def test_it_does_not_matter_in_which_pieces_the_topic_is_read(piece: int) -> Non
 def test_an_empty_topic_holds_none() -> None:
     assert searched([]).search.found is None
     assert searched([b"garbage"] * 40).search.found is None
+
+
+@pytest.mark.parametrize("chunks", [0, -1, 1 << 40])
+def test_an_end_of_no_chunks_or_of_more_than_a_snapshot_has_is_no_end(chunks: int) -> None:
+    """The search would ask for each of them."""
+    end = decode(snapshot(0, 1)[-1])
+    assert isinstance(end, SnapshotEnd)
+    with pytest.raises(MalformedRecord, match=f"the END of a snapshot of {chunks} chunks"):
+        decode(encode(end._replace(chunks=chunks)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +18,7 @@ from konverse.schemas.errors import (
     TransactionTooLarge,
 )
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
-from tests.kit.builders import GROUP, Pair, of
+from tests.kit.builders import GROUP, Pair, identifier, of
 from tests.kit.hosts import Host
 
 
@@ -204,6 +205,19 @@ def test_error_descriptions_count_towards_the_size_limit_of_a_transaction(
     with pytest.raises(TransactionTooLarge):
         transaction.end(two, error=5, description="\N{GRINNING FACE}" * 100)
     assert [end.endpoint for end in transaction.ends] == [one.index]
+
+
+def test_a_finish_and_a_move_count_towards_the_size_limit_of_a_transaction(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = pair.answered("one")
+    transaction = of(pair.home, one)
+    monkeypatch.setattr("konverse.dialog.transaction.transaction.TRANSACTION_BYTES_MAX", transaction.size_bytes)
+    with pytest.raises(TransactionTooLarge):
+        transaction.finish(one)
+    with pytest.raises(TransactionTooLarge):
+        transaction.move(one, UUID(bytes=identifier("another group")))
+    assert (transaction.finishes, transaction.moves) == ([], [])
 
 
 def test_nothing_can_be_done_behind_the_with_block(pair: Pair) -> None:

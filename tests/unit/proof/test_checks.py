@@ -140,6 +140,32 @@ def test_as_many_parts_as_said_run_at_once_and_each_is_kept(monkeypatch: pytest.
     assert [part["name"] for part in found] == parts_of("seeds", tmp_path) == [*names]
 
 
+def test_each_check_keeps_its_own_log() -> None:
+    assert checks.log_name("make", "chaos", "PROFILE=matrix") == "chaos-profile-matrix.log"
+    assert checks.log_name("make", "cluster") == "cluster.log"
+
+
+def test_a_part_that_has_failed_is_run_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(checks, "PARTS", tmp_path / "parts.json")
+    answers = [False, True]
+    for expected in (False, True, True):
+        (part,) = checks.Parts("properties").run({"a": "digest"}, lambda _: {"holds": answers.pop(0)})
+        assert part["holds"] is expected
+    assert answers == []
+
+
+def test_a_file_whose_properties_all_need_a_session_of_spark_holds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checks, "CACHE", tmp_path)
+    monkeypatch.setattr(checks, "ROOT", tmp_path)
+    (tmp_path / "test_sessions.py").write_text("import pytest\npytestmark = pytest.mark.stack\ndef test(): ...\n")
+    (tmp_path / "test_wrong.py").write_text("def test(): assert False\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = stack\n")
+    assert checks._properties_of("test_sessions.py") == {"holds": True, "passed": 0}
+    assert checks._properties_of("test_wrong.py")["holds"] is False
+
+
 def test_each_file_with_properties_is_a_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert {"tests/properties/test_acceptance.py", "tests/spark/test_batch_rows.py"} <= {
         *checks.files_with_properties()

@@ -74,6 +74,8 @@ DEEP = {"type": "record", "name": "r", "fields": [{"name": "f", "type": {"type":
         (xpath("concat('//', /order)"), b"<order>n</order>"),
         (json_path("$.order['the to'][-1]"), b'{"order": {"the to": ["//x", "//n"]}}'),
         (json_path("$"), b'"//n"'),
+        (json_path("$.a"), b'{"a": "//n", "b": [' + b"[[" * 63 + b"]]" * 63 + b"]}"),
+        (json_path("$.a"), b'{"b": "' + b"[" * 500 + b'", "a": "//n"}'),
         (json_path(r"""$["a\u0062"]['it\'s "so"']"""), b'{"ab": {"it\'s \\"so\\"": "//n"}}'),
         (avro_field("customer.region", ORDER_SCHEMA), datum("//n")),
         (regular_expression("to=(\\S+)"), b"x to=//n to=//z"),
@@ -127,6 +129,7 @@ def test_a_key_is_looked_up_in_the_table(classifier: Classifier, body: bytes, se
         (json_path("$.a"), b'{"a": NaN}', "NaN is not a valid number"),
         (json_path("$.a"), b'{"a": "' + b"x" * (ROUTING_KEY_BYTES_MAX + 1) + b'"}', "2049 bytes"),
         (json_path("$.a"), b"[" * 300_000, "nested deeper than"),
+        (json_path("$.a"), b'{"a": "//n", "b": ' + b"[" * 128 + b"]" * 128 + b"}", "nested deeper than 128"),
         (json_path("$.a"), b'{"a": ' + b"1" * 5_000 + b"}", "not a valid JSON document"),
         (json_path("$.a"), b"\xff", "not a valid JSON document"),
         (avro_field("customer.region", ORDER_SCHEMA), datum(None), "is null"),
@@ -252,12 +255,12 @@ def test_a_classifier_has_a_short_form(short: str, described: dict[str, Any]) ->
     ("description", "says"),
     [
         ("path:$", "not a kind of classifier; there are to_service_name, xpath"),
-        ("to_service_name:x", "nothing behind a colon"),
+        ("to_service_name:x", "no argument after a colon"),
         ("xpath", "needs 'expression'"),
         ("{", "not a valid JSON document"),
         ({"path": "$"}, "None is not a kind"),
         ({"kind": "json_path", "path": 7}, "a string, not 7"),
-        ({"kind": "json_path", "path": "$", "every": 7}, "has no 'every'; it has path, table"),
+        ({"kind": "json_path", "path": "$", "every": 7}, "takes no argument 'every'; its arguments: path, table"),
         ({"kind": "key_hash", "services": "a"}, "a list of strings"),
         ({"kind": "xpath", "expression": "/a", "namespaces": []}, "an object of strings"),
         ({"kind": "key_hash", "services": []}, "one service or more"),
@@ -304,10 +307,38 @@ def test_a_path_that_is_not_a_singular_jsonpath_is_refused(path: str) -> None:
         json_path(path)
 
 
-@pytest.mark.parametrize("pattern", ["(a", "(a)\\1", "a(?=b)", "a{1001}"])
+@pytest.mark.parametrize("pattern", ["(a", "(a)\\1", "a(?=b)", "a{1001}", "\udcff"])
 def test_a_pattern_that_re2_does_not_support_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidSettings, match="not a valid regular expression of RE2"):
         regular_expression(pattern)
+
+
+def doubling(records: int, leaf: Any) -> Any:
+    """A record with two fields of a record with two fields … of a leaf."""
+    for number in range(records):
+        name = f"R{number}"
+        again = leaf if number == 0 else f"R{number - 1}"
+        fields = [{"name": "f", "type": leaf}, {"name": "g", "type": again}]
+        leaf = {"type": "record", "name": name, "fields": fields}
+    return leaf
+
+
+def padded(fields: int) -> Any:
+    """A record with fields that have no bytes, and one that has a byte."""
+    nothing = [{"name": f"f{number}", "type": "null"} for number in range(fields)]
+    return {"type": "record", "name": "Padded", "fields": [*nothing, {"name": "g", "type": "boolean"}]}
+
+
+def test_items_may_have_a_few_fields_without_bytes() -> None:
+    fields = [{"name": "f", "type": "string"}, {"name": "items", "type": {"type": "array", "items": padded(16)}}]
+    classify = avro_field("f", json.dumps({"type": "record", "name": "Whole", "fields": fields}))
+    assert classify(Letter(b"\x02a\x04\x01\x00\x00")) == Target("a")
+
+
+def test_a_record_may_be_used_by_many_fields() -> None:
+    classify = avro_field(".".join(["g"] * 9 + ["f"]), json.dumps(doubling(10, "string")))
+    letters = [chr(ord("a") + number % 26) for number in range(1 << 10)]
+    assert classify(Letter(b"".join(b"\x02" + letter.encode() for letter in letters))) == Target(letters[-2])
 
 
 @pytest.mark.parametrize(
@@ -317,12 +348,24 @@ def test_a_pattern_that_re2_does_not_support_is_refused(pattern: str) -> None:
         ('"nothing"', "cannot be used"),
         ('{"type": "array", "items": "null"}', "have no bytes"),
         (json.dumps({"type": "array", "items": NOTHING}), "have no bytes"),
+        (
+            json.dumps({"type": "array", "items": padded(17)}),
+            "has 17 fields without bytes.*; 16 such fields are the most",
+        ),
+        (json.dumps({"type": "map", "values": ["null", padded(17)]}), "has 17 fields without bytes"),
         (json.dumps(DEEP), "as deep"),
+        (json.dumps(doubling(30, "null")), "fields, those of its records included; 10,000 are the most"),
+        (json.dumps(doubling(30, "string")), "fields, those of its records included; 10,000 are the most"),
     ],
 )
 def test_a_schema_by_which_a_small_body_is_a_large_datum_is_refused(schema: str, says: str) -> None:
     with pytest.raises(InvalidSettings, match=says):
         avro_field("f", schema)
+
+
+def test_a_schema_of_too_deeply_nested_types_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="nested too deeply"):
+        avro_field("f", '{"type": "array", "items": ' * 600 + '"string"' + "}" * 600)
 
 
 def test_names_that_cannot_be_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -40,6 +41,17 @@ def test_a_redirection_is_read_as_the_original_lays_it_out() -> None:
 def test_an_invalid_redirect_document_is_malformed(body: bytes) -> None:
     with pytest.raises(MalformedRecord, match="RedirectTo"):
         read_redirect(body)
+
+
+def test_reading_a_redirection_takes_time_in_proportion_to_its_body() -> None:
+    """The parser reports each line end by itself. Appended to one text, those of the second body took seconds."""
+    times = []
+    for lines in (40_000, 400_000):
+        body = b"<RedirectTo><ServiceName>a%b</ServiceName></RedirectTo>" % (b"\n" * lines)
+        began = time.process_time()
+        assert read_redirect(body) == Target("a")
+        times.append(time.process_time() - began)
+    assert times[1] < 40 * max(times[0], 0.01)
 
 
 def test_a_redirection_is_bytes() -> None:

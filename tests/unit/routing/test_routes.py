@@ -15,6 +15,7 @@ from konverse.routing.routes.instance import MSDB, BrokerDatabase, Pick, Routing
 from konverse.routing.routes.table import RouteTable
 from konverse.schemas.catalog.addresses import NetworkAddress, network_address, transport_address
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, BROKER_CONFIGURATION, LOCAL, NEVER, TRANSPORT, Route
+from konverse.schemas.limits import FORWARD_HOPS_MAX
 
 NOW: Final = 1_000
 ONE, TWO, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -63,8 +64,9 @@ class Network:
         reply: bool = False,
         requested: bool = False,
         pick: Pick = lambda _: 0,
+        hops_left: int = FORWARD_HOPS_MAX,
     ) -> RouteDecision:
-        question = RouteQuestion(service, broker_id, "" if arrived else "sales", arrived, reply)
+        question = RouteQuestion(service, broker_id, "" if arrived else "sales", arrived, reply, hops_left)
         return decide(question, self.instance, self.tables, pick, requested=requested)
 
     def with_id(self, broker_id: UUID) -> BrokerDatabase:
@@ -133,7 +135,8 @@ def test_example_2_sends_to_the_address_of_the_route_that_names_the_service() ->
     assert network.sent("OrderParts", arrived=True) == (DELIVER, "sales")
 
 
-def test_example_3_names_the_address_and_that_of_the_mirror() -> None:
+def test_r41_r42_r43_r44_r45_example_3_names_the_address_and_that_of_the_mirror() -> None:
+    """Which of the two is the principal, the instances at these addresses say: the decision leaves that open."""
     found = Network(*EXAMPLES["3"]).decide("OrderParts")
     assert found.outcome is SEND
     assert [str(one) for one in found.addresses] == [
@@ -148,7 +151,7 @@ def test_example_4_sends_messages_for_unknown_services_to_one_address() -> None:
     assert network.decide("Unknown").candidates == (AUTO, EXTERNAL)
 
 
-def test_example_5_spreads_conversations_over_both_ids_and_stays_with_an_acknowledged_one() -> None:
+def test_r08_example_5_spreads_conversations_over_both_ids_and_stays_with_an_acknowledged_one() -> None:
     network = Network(*EXAMPLES["5"])
     draws = Random(7)
     hosts = Counter(
@@ -179,6 +182,16 @@ def test_example_7_forwards_incoming_messages_for_services_that_are_not_local() 
 
 
 # ------------------------------------------------------------------------------------------------- which table
+
+
+def test_r06_a_decision_finds_routes_chooses_one_and_locates_the_service() -> None:
+    found = Network([PARTS, SERVICE, AUTO], here=["S"]).decide("S")
+    assert (found.step, found.candidates, found.route) == (MatchStep.SERVICE, (SERVICE,), SERVICE)
+    assert found.addresses == (network_address(SERVICE.address),)
+    network = Network([PARTS, AUTO], here=["S"])
+    found = network.decide("S")
+    assert (found.step, found.candidates, found.route) == (MatchStep.WILDCARD, (AUTO,), AUTO)
+    assert found.database == network.with_id(ONE)
 
 
 def test_r01_r02_r03_r30_outgoing_messages_use_routes_of_their_database_and_incoming_messages_those_of_msdb() -> None:
@@ -324,6 +337,17 @@ def test_r26_161_without_an_address_in_the_name_of_the_service_it_waits() -> Non
 def test_r27_171_without_forwarding_incoming_messages_are_not_sent_to_another_instance() -> None:
     assert Network(msdb=[SERVICE], here=["S"]).sent("S", arrived=True) == (DROP, "")
     assert Network(msdb=[SERVICE], forwarding=True).sent("S", arrived=True) == (SEND, "service")
+
+
+@pytest.mark.parametrize(("hops_left", "outcome"), [(2, SEND), (1, SEND), (0, DROP)])
+def test_r36_each_instance_that_forwards_a_message_takes_a_hop_from_it(hops_left: int, outcome: RouteOutcome) -> None:
+    found = Network(msdb=[SERVICE], forwarding=True).decide("S", arrived=True, hops_left=hops_left)
+    assert found.outcome is outcome
+    if outcome is SEND:
+        assert found.hops_left == hops_left - 1
+    else:
+        assert "was forwarded 10 times" in found.reason
+    assert Network([SERVICE]).decide("S").hops_left == FORWARD_HOPS_MAX, "sent from here, it has all"
 
 
 # ------------------------------------------------------------------------------------------------------- locate

@@ -15,6 +15,7 @@ from konverse.schemas.limits import (
     SUFFIX_CACHE_ENTRIES_MAX,
     TIMEOUT_MS_MAX,
     TOPIC_NAME_LENGTH_MAX,
+    WRITER_RECORDS_MAX,
 )
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire import envelope as module
@@ -33,7 +34,7 @@ from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Bounce, Bou
 from konverse.schemas.wire.varint import varint
 from tests.kit.builders import identifier
 
-NUMBER_MAX = 2**63 - 1
+NUMBER_MAX = WRITER_RECORDS_MAX - 1
 NAME = "n" * NAME_BYTES_MAX
 FAR = Address("t" * TOPIC_NAME_LENGTH_MAX, 2**31 - 1, b"tagg")
 BEGIN = Begin(NAME, NAME, NAME, FAR, FAR, identifier("g"), b"k" * KEY_BYTES_MAX, NAME, TIMEOUT_MS_MAX)

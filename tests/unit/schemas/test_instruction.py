@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX, INSTRUCTION_BYTES_MAX, NAME_BYTES_MAX
 from konverse.schemas.system_messages import shortened
 from konverse.schemas.wire.instruction import Action, Instruction, decode, encode
@@ -24,6 +25,7 @@ instructions = st.builds(
     action=st.sampled_from([Action.RESUME, Action.SKIP, Action.END]),
     error=st.just(0),
     description=st.just(""),
+    role=st.sampled_from([None, *Role]),
 ) | st.builds(
     Instruction,
     database=texts,
@@ -66,5 +68,5 @@ def test_invalid_instructions_are_malformed(impossible: Instruction) -> None:
 
 def test_the_longest_one_is_taken() -> None:
     name, text = "ä" * (NAME_BYTES_MAX // 2), "\N{GRINNING FACE}" * ERROR_DESCRIPTION_CHARACTERS_MAX
-    longest = Instruction(name, name, b"c" * 16, 2**63 - 1, Action.END, 2**31 - 1, text)
+    longest = Instruction(name, name, b"c" * 16, 2**63 - 1, Action.END, 2**31 - 1, text, Role.INITIATOR)
     assert decode(encode(longest)) == longest

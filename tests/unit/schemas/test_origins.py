@@ -35,6 +35,12 @@ def test_other_descriptions_have_no_origin(text: str) -> None:
     assert origin_of(text) is None
 
 
+def test_a_description_with_a_code_of_thousands_of_digits_has_no_origin() -> None:
+    text = f'Error {"1" * 5_000} from service "a": none'
+    assert origin_of(text) is None
+    assert first_code(PASSED_ON_ERROR, text) == PASSED_ON_ERROR
+
+
 def test_an_error_that_is_none_is_passed_on_as_it_is() -> None:
     assert origin_of(passed_on("a", b"\xffgone")) == ErrorOrigin("a", 0, "\ufffdgone")
 
