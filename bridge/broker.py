@@ -16,6 +16,7 @@ from konverse.bridge.admin.administration import Administration
 from konverse.bridge.admin.listener import InstructionListener
 from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, ensure_queue
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.catalog.lookups import bound
 from konverse.bridge.catalog.network import Network
@@ -26,7 +27,7 @@ from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.client.pool.pools import Pools
 from konverse.bridge.client.transaction import ClientTransaction, checked_dialog
-from konverse.bridge.client.transmission import ensure_queue, transmitter
+from konverse.bridge.client.transmission import transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.driver import OwnerDriver
@@ -42,6 +43,7 @@ from konverse.bridge.runtime.collector import prepare_collector
 from konverse.bridge.runtime.forks import close_after_fork
 from konverse.bridge.runtime.settings import PoolOptions, ReaderOptions, Settings
 from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
+from konverse.bridge.server.server import InstanceServer
 from konverse.bridge.validation.validator import Validator
 from konverse.bridge.views.views import Views
 from konverse.bridge.views.why import SideState, explain
@@ -207,7 +209,19 @@ class Broker(RouterRegistry):
         """
         self._check_open()
         self.operations.session_timeout_check.run()
-        return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance), self.catalog))
+        queue = ensure_queue(self._kafka, self.settings.instance, TRANSMISSION)
+        return self._keep(transmitter(self._kafka, queue, self.catalog))
+
+    @checked
+    def server(self) -> InstanceServer:
+        """A share of the instance's link queue, for `konverse server`. Call its `run`."""
+        self._check_open()
+        self.operations.session_timeout_check.run()
+        queue = ensure_queue(self._kafka, self.settings.instance, LINK)
+        self.catalog.refresh()
+        server = InstanceServer(self._kafka, queue, self.catalog, self._client)
+        self._keep(server.reader)
+        return server
 
     @checked
     def reader(  # noqa: PLR0913  # the clauses of RECEIVE, and how partitions are found
@@ -323,7 +337,7 @@ class Broker(RouterRegistry):
         """Service Broker's views: `conversation_endpoints`, `transmission_queue`, `services` …, contents of queues."""
         self._check_open()
         return Views(
-            self._kafka, self.catalog, self._validator, self._client.present_sender, self.operations.transmission_queue
+            self._kafka, self.catalog, self._validator, self._client.present_sender, self.operations.instance_queue
         )
 
     @checked

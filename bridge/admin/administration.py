@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
+from konverse.bridge.catalog.instance_queues import TRANSMISSION
 from konverse.bridge.catalog.judge import rule_of
 from konverse.bridge.catalog.objects import SYSTEM_TYPES
 from konverse.bridge.client.connection import Connection
-from konverse.bridge.client.transmission import NAME
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.validation.rules import SchemaRule
@@ -281,7 +281,11 @@ class Administration:
         be dropped with `force`, together with all undelivered transactions; a later transaction creates it again.
         """
         self._check_open()
-        if name == NAME and self._catalog.find(Queue, name) is None and self._removal.drop_transmission(force=force):
+        if (
+            name == TRANSMISSION.name
+            and self._catalog.find(Queue, name) is None
+            and self._removal.drop_transmission(force=force)
+        ):
             return
         gone = self._catalog.dropped_queue(name) if self._catalog.find(Queue, name) is None else None
         if gone is not None and self._topics.remain(gone):  # an earlier drop has failed half-way

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from uuid import UUID, uuid4
 
+from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, InstanceQueue, find_queue
 from konverse.bridge.client.connection import Connection
-from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.bridge.reader.drain_check import DrainCheck
@@ -300,13 +300,13 @@ class Operations:
 
     @checked
     def lag(self, queue: str | None = None) -> Iterator[PartitionLag]:
-        """The backlog of each partition of a queue, or of all queues of the database and the transmission queue.
+        """The backlog of each partition of a queue, or of all queues of the database and those of the instance.
 
         Folded from the logs; claims nothing and needs no Redis. Raises QueueNotFound, KafkaUnavailable.
         """
         self._check_open()
-        only, shared = self._named(queue), None if queue is not None else self.transmission_queue()
-        queues = [*self._catalog.all(Queue), *filter(None, [shared])] if only is None else [only]
+        only = self._named(queue)
+        queues = [*self._catalog.all(Queue), *self.instance_queues()] if only is None else [only]
         groups = ConsumerGroups(self._kafka)
         for each in queues:
             yield from lag_of(self._kafka, each, groups)
@@ -337,8 +337,16 @@ class Operations:
 
     def transmission_queue(self) -> Queue | None:
         """The transmission queue of the instance; None before the first client transaction."""
+        return self.instance_queue(TRANSMISSION)
+
+    def instance_queue(self, wanted: InstanceQueue) -> Queue | None:
+        """A queue that all databases of the instance share; None before it is needed for the first time."""
         self._check_open()
-        return find_queue(self._kafka, self._settings.instance)
+        return find_queue(self._kafka, self._settings.instance, wanted)
+
+    def instance_queues(self) -> list[Queue]:
+        """The queues that all databases of the instance share: transmission queue and link queue, as far as there."""
+        return [*filter(None, map(self.instance_queue, (TRANSMISSION, LINK)))]
 
     def _named(self, queue: str | None) -> Queue | None:
         return None if queue is None else self._catalog.get(Queue, queue)

@@ -53,6 +53,8 @@ from konverse.schemas.wire.operations import (
 )
 from konverse.schemas.wire.records import FIRST, FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Opened, Suffix
 
+from .ingest import take_loose
+
 _STARTED: Final = State.STARTED_OUTBOUND
 """A constant, because looking the enum member up for each run of outputs would be slower."""
 
@@ -84,6 +86,8 @@ def apply(state: Partition, commit: Commit) -> None:
     for operation in operations.rare:
         _RARE[type(operation)](state, operation)
     fire(state)
+    if state.delayed.loose:
+        take_loose(state)
     state.rejected = {}
     state.recent.contested = {}
 

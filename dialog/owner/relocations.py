@@ -3,6 +3,7 @@
     Relocation       locks groups, and moves with the next COMMIT those that still can move
     LeavingGroups    groups that MOVE CONVERSATION has put into another partition: their members here follow (7.2)
     AlteredServices  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
+    DelayedRoutes    delayed conversations of a link queue: they leave when routing has found their place (9l)
 
 The fold knows only RELOCATE. `LeavingGroups` reads the state, so any later owner continues the move. `AlteredServices`
 reads the catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from konverse.dialog.rules.relocation import moved_of
+from konverse.dialog.state.delayed import RouteWanted
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival
@@ -30,6 +32,7 @@ from konverse.schemas.limits import (
 )
 from konverse.schemas.wire.moved import encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
+from konverse.schemas.wire.records import Begin
 
 AGAIN_PART: Final = 16
 """A group that was too large is measured again when one sixteenth of its waiting messages has been received."""
@@ -37,6 +40,8 @@ LOOK_EVERY_MS: Final = 5_000
 """Pause between two checks of groups that could not move: the cost of a check grows with their messages."""
 Place = Callable[[bytes], Address]
 """Returns the partition to which a group of a service belongs: one for all of its members."""
+RoutedPlace = Callable[[bytes, Begin], Address | None]
+"""Returns the partition for the target of a delayed conversation, by its id and its BEGIN block; None: it waits on."""
 
 
 class Asked(NamedTuple):
@@ -128,11 +133,15 @@ class Relocation:
         if not self:
             return []
         state, found = self._state, list[Relocate]()
-        asked, later = self._asked, list[Asked]()
+        asked, later, records = self._asked, list[Asked](), state.waiting
         self._asked = []
         for number, move in enumerate(asked):
             endpoint = move.endpoint
             if found and len(found) + len(endpoint.members) > COMMIT_MOVE_ENTRIES_MAX:
+                later += asked[number:]
+                break
+            records += state.delayed.records_of(endpoint)
+            if found and records > OUTBOX_RECORDS_MAX:
                 later += asked[number:]
                 break
             members = [member for member in endpoint.members if state.table[member.index] is member]
@@ -238,3 +247,36 @@ class AlteredServices:
         if place is None or any(one.service != endpoint.service or self.is_new(one) for one in endpoint.members):
             return False
         return self._moving.take_along(endpoint, place(endpoint.group_id))
+
+
+class DelayedRoutes:
+    """Delayed conversations of a link queue, which leave for the places that routing has found."""
+
+    def __init__(self, state: Partition, moving: Relocation) -> None:
+        self._state = state
+        self._moving = moving
+        self._places: Mapping[RouteWanted, RoutedPlace] = {}
+
+    def find(self, places: Mapping[RouteWanted, RoutedPlace]) -> None:
+        """Move the conversations that want one of these routes, now and as they arrive, until the next call."""
+        self._places, delayed = places, self._state.delayed
+        delayed.fresh.clear()
+        if any(wanted in places for wanted in delayed.wanted):
+            for index in [*delayed.dialogs]:
+                self._route(self._state.at(index))
+
+    def tick(self) -> None:
+        """Move conversations that have arrived since the last call, if their route is known."""
+        fresh = self._state.delayed.fresh
+        while fresh:
+            self._route(fresh.pop())
+
+    def _route(self, endpoint: Endpoint) -> None:
+        state = self._state
+        delayed = state.delayed.dialogs.get(endpoint.index)
+        if delayed is None or state.table[endpoint.index] is not endpoint:
+            return
+        place = self._places.get(delayed.wanted)
+        to = None if place is None else place(endpoint.conversation, delayed.begin)
+        if to is not None:
+            self._moving.take_along(endpoint, to)

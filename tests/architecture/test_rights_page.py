@@ -13,7 +13,7 @@ from konverse.bridge.admin.rights import GROUP, TOPIC, Right
 from tests.architecture.tree import ROOT
 from tests.kit import rights
 from tests.kit.guarded import in_words
-from tests.kit.rights import LOST, NEW, NORTH, ORDERS, SHOP, TRANSMISSION, logs
+from tests.kit.rights import LINK, LOST, NEW, NORTH, ORDERS, SHOP, TRANSMISSION, logs
 
 HEAD: Final = "| Principal | Resource | Operation |"
 INHERITS: Final = re.compile(r"(?:the rights|those) of (.+?)(?:[,;] and |$)")
@@ -68,6 +68,7 @@ SPARK_ROUTES: Final = "Spark, routing (`route`, `route_arrow`)"
 PARENTS: Final[dict[str, Callable[[Kind], Kind]]] = {
     "a sender": lambda kind: kind._replace(principal=SENDER),
     "a reader": lambda kind: kind._replace(principal=READER, queue=TRANSMISSION),
+    "a reader of the link queue `I.link`": lambda kind: kind._replace(principal=READER, queue=LINK),
     "a reader of its queue": lambda kind: kind._replace(principal=READER),
     "a reader of the queue": lambda kind: kind._replace(principal=READER),
     "a reader of the queue of its own service": lambda kind: kind._replace(principal=READER, queue=SHOP),
@@ -87,6 +88,8 @@ RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     "data topic `I.D.QUEUE`": lambda kind: (kind.queue,),
     "topics `I.D.QUEUE.queue.journal` and": lambda kind: logs(kind.queue)[1:],
     "topics `I.transmission.queue.journal` and": lambda _: logs(TRANSMISSION)[1:],
+    "topics `I.link.queue.journal` and": lambda _: logs(LINK)[1:],
+    "data topics of the queues to which routing leads": lambda _: (ORDERS,),
     "data topics of the queues to which its handlers answer": lambda kind: kind.answers,
     "data topics of the queues to which transactions send": lambda _: (ORDERS, SHOP),
     "data topics of its targets' queues": lambda _: (NORTH,),
@@ -156,6 +159,8 @@ KINDS: Final[dict[str, Kind]] = {
     "deleting": Kind("a reader that deletes records older than `keep`", [*rights.KNOWS, *rights.DELETES]),
     "client": Kind("a process with client transactions", rights.RIGHTS["client"]),
     "transmitter": Kind("`konverse transmit`", rights.RIGHTS["transmitter"]),
+    "delaying": Kind("a sender for whose service routing finds no place yet", rights.DELAYS),
+    "server": Kind("`konverse server`", rights.RIGHTS["server"]),
     "worker": Kind(READER, rights.RIGHTS["worker"], answers=(SHOP,)),
     "router": Kind("a router", rights.RIGHTS["router"], answers=(SHOP,)),
     "pool": Kind("a pool, named or not", rights.RIGHTS["pool"]),

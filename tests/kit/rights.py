@@ -17,7 +17,7 @@ NEW: Final = "konverse.sales.New"
 LOST: Final = "konverse.sales.Lost"
 """A queue from which records were deleted before they were received."""
 CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
-TRANSMISSION, SUCCESSIONS = "konverse.transmission", "konverse.successions"
+TRANSMISSION, SUCCESSIONS, LINK = "konverse.transmission", "konverse.successions", "konverse.link"
 
 
 logs: Final = logs_of
@@ -48,6 +48,7 @@ RIGHTS: Final[dict[str, list[Right]]] = {
     "sender": needed("sender", "Shop", to=("Orders",)),
     "client": needed("client", "Shop", to=("Orders",)),
     "transmitter": needed("transmitter", "Shop", to=("Orders",)),
+    "server": needed("server", to=("Orders",)),
     "worker": needed("reader", "Orders", to=("Shop",)),
     "router": needed("router", "Orders", to=("Shop", "North")),
     "pool": needed("pool", "Shop", to=("Orders",)),
@@ -64,6 +65,9 @@ RENEWS: Final = with_purpose("new id", "sender", "Shop", to=("Orders",))
 
 FOLLOWS_HOME: Final = with_purpose("bounced", "sender", "Shop", to=("Orders",))
 """Rights of a sender that asks for bounced messages while another process reads the queue of its service."""
+
+DELAYS: Final = with_purpose("does not find yet", "sender", "Shop", to=("Orders",))
+"""Rights of a sender that begins dialogs with services that do not exist yet."""
 
 ASKS: Final = with_purpose("outcome", "sender", "Shop", to=("Orders",))
 """Rights of a process that asks for the outcome of messages to `Orders`."""

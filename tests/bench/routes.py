@@ -1,0 +1,79 @@
+"""Routing: the time of a decision, and the memory of delayed conversations at the owner of the link queue."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import RecordColumns
+from konverse.routing.routes.decision import RouteOutcome, RouteQuestion, decide
+from konverse.routing.routes.instance import BrokerDatabase, RoutingInstance
+from konverse.routing.routes.table import RouteTable
+from konverse.schemas.catalog.routes import Route
+from konverse.schemas.identifiers import Address, LogIdentity, Role
+from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.records import FIRST, Begin, Kind, Suffix
+from tests.bench.measure import Meter, resident_growth
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
+
+ROUTES: Final = 1_000
+STEP: Final = 500
+BODY: Final = bytes(100)
+LINK: Final = "konverse.link"
+
+
+def decisions(_: Place, load: Load) -> Figures:
+    """Decisions by a prepared table of 1,000 routes: half by service, half by service and broker id."""
+    databases = [BrokerDatabase(f"db{n}", UUID(int=n), frozenset(f"//{n}/{k}" for k in range(100))) for n in range(10)]
+    services = [(service, one.broker_id) for one in databases for service in sorted(one.services)][:ROUTES]
+    routes = [
+        Route(f"r{number}", "LOCAL", service, str(broker_id) if number % 2 else "")
+        for number, (service, broker_id) in enumerate(services)
+    ]
+    tables, instance = {"db0": RouteTable.of("db0", routes, 0)}, RoutingInstance(databases)
+    questions = [
+        RouteQuestion(service, broker_id if number % 4 == 1 else None, "db0")
+        for number, (service, broker_id) in enumerate(services)
+    ]
+    with Meter() as meter:
+        for number in range(load.messages):
+            outcome = decide(questions[number % ROUTES], instance, tables, lambda _: 0).outcome
+            if outcome is not RouteOutcome.DELIVER:
+                raise RuntimeError(f"{questions[number % ROUTES]} is not delivered: {outcome}")
+    return meter.figures(load.messages)
+
+
+def delayed_conversations(place: Place, count: int) -> Partition:
+    """A link partition with `count` delayed conversations of one message each, all with one service."""
+    state = Partition(LogIdentity(LINK, 0, bytes(16), bytes(16), bytes(16)))
+    home = Address(f"konverse.{place.name}.Shop", 0, bytes(4))
+    start = head(Kind.MESSAGE, FIRST, Role.INITIATOR, state.address.tag, bytes([1]) * 16)
+    for low in range(0, count, STEP):
+        numbers = range(low, min(low + STEP, count))
+        headers: list[bytes | None] = []
+        for number in numbers:
+            conversation = number.to_bytes(16, "big")
+            begin = Begin("//shop", "//orders", "//order", home, state.address, conversation)
+            headers.append(encode(start + conversation, number, 0, encode_suffix(Suffix("//order/line", begin=begin))))
+        bodies: list[bytes | None] = [bytes(bytearray(BODY)) for _ in numbers]
+        ingest(state, RecordColumns(numbers, headers, bodies, [0] * len(numbers), numbers[-1] + 1, low))
+    if state.delayed.count != count:
+        raise RuntimeError(f"{state.delayed.count} of {count} conversations are delayed")
+    return state
+
+
+def memory(place: Place, load: Load) -> Figures:
+    """Growth of the process per delayed conversation."""
+    grown, _ = resident_growth(lambda: delayed_conversations(place, load.conversations))
+    return {"bytes_each": grown / load.conversations}
+
+
+CASES: Final = (
+    Case((Row("route-decision", "caller_us", "us"),), Run(decisions, Load(messages=100_000))),
+    Case(
+        (Row("delayed-memory", "bytes_each", "B/conversation"),),
+        Run(memory, Load(messages=100_000, conversations=100_000)),
+    ),
+)
