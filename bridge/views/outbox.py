@@ -47,10 +47,11 @@ def delayed(
     Only those of conversations that began in one of `topics`. `status` describes why routing finds no place.
     """
     state = folded.ahead.state
-    for index, one in state.delayed.dialogs.items():
-        if one.wanted.topic not in topics:
+    for endpoint in state.delayed:
+        one = state.delayed.of(endpoint)
+        if one is None or one.wanted.topic not in topics:
             continue
-        conversation, names = state.at(index).conversation, Names.of(one.begin)
+        conversation, names = endpoint.conversation, Names.of(one.begin)
         held_up = f"{unled}: run `konverse server`" if unled else status(one.wanted)
         for record in one.records:
             envelope = decode(record.header)

@@ -133,10 +133,10 @@ class _Search:
 
     def _delayed(self, state: Partition, endpoint: Endpoint, *, unowned: bool) -> Iterator[str]:
         """Why the conversation waits in the link queue."""
-        delayed = state.delayed.dialogs.get(endpoint.index)
+        delayed = state.delayed.of(endpoint)
         if delayed is None:
             return
-        wanted, count = delayed.wanted, counted(len(delayed), "record")
+        wanted, count = delayed.wanted, counted(len(delayed.records), "record")
         broker_id = None if wanted.broker_instance is None else UUID(wanted.broker_instance)
         network = Network(self._kafka, self._catalog, self._catalog.database_of(wanted.topic))
         yield f"It is delayed with {count}. {network.status(wanted.service, broker_id)}."

@@ -315,11 +315,11 @@ def restore_levels(state: Partition, value: dict[str, Any]) -> None:
 
 def delayed_of(state: Partition) -> Iterator[dict[str, Any]]:
     """The records of delayed endpoints as of this call. The state may change before the iterator is consumed."""
-    return _delayed([(index, delayed.records) for index, delayed in state.delayed.dialogs.items()])
+    return _delayed(state.delayed.as_of_now())
 
 
-def _delayed(dialogs: list[tuple[int, list[DelayedRecord]]]) -> Iterator[dict[str, Any]]:
-    for index, (offset, header, body, stamp) in ((index, record) for index, records in dialogs for record in records):
+def _delayed(records: Iterator[tuple[int, DelayedRecord]]) -> Iterator[dict[str, Any]]:
+    for index, (offset, header, body, stamp) in records:
         timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp[:2]
         yield {
             "endpoint": index,
@@ -342,7 +342,7 @@ def restore_delayed(state: Partition, entries: list[dict[str, Any]]) -> None:
             begin = decode(item["header"]).suffix.begin
             assert begin is not None
             state.delayed.begin(endpoint, RouteWanted.by(begin))
-        state.delayed.keep(endpoint.index, DelayedRecord(item["offset"], item["header"], item["body"], stamp))
+        state.delayed.keep(endpoint, DelayedRecord(item["offset"], item["header"], item["body"], stamp))
 
 
 def cleaned_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:

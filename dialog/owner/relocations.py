@@ -12,7 +12,8 @@ handlers here continue to receive it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from konverse.dialog.rules.relocation import moved_of
@@ -36,6 +37,8 @@ from konverse.schemas.wire.records import Begin
 
 AGAIN_PART: Final = 16
 """A group that was too large is measured again when one sixteenth of its waiting messages has been received."""
+ROUTED_AT_ONCE: Final = 500
+"""Delayed conversations that a step of the owner looks at: 10 ms."""
 LOOK_EVERY_MS: Final = 5_000
 """Pause between two checks of groups that could not move: the cost of a check grows with their messages."""
 Place = Callable[[bytes], Address]
@@ -68,6 +71,10 @@ class Relocation:
 
     def __bool__(self) -> bool:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
+
+    def __len__(self) -> int:
+        """Number of groups that wait for the next COMMIT."""
+        return len(self._asked)
 
     def has(self, endpoint: Endpoint) -> bool:
         """Whether the group of the endpoint is about to move."""
@@ -256,27 +263,42 @@ class DelayedRoutes:
         self._state = state
         self._moving = moving
         self._places: Mapping[RouteWanted, RoutedPlace] = {}
+        self._rest: Iterator[Endpoint] = iter(())
+        """Endpoints that `tick` has yet to look at."""
 
     def find(self, places: Mapping[RouteWanted, RoutedPlace]) -> None:
-        """Move the conversations that want one of these routes, now and as they arrive, until the next call."""
+        """Move the conversations that want one of these routes, and those that arrive until the next call.
+
+        They move step by step, with each `tick`: a hundred thousand may wait for one route, and the owner has other
+        work.
+        """
         self._places, delayed = places, self._state.delayed
         delayed.fresh.clear()
-        if any(wanted in places for wanted in delayed.wanted):
-            for index in [*delayed.dialogs]:
-                self._route(self._state.at(index))
+        self._rest = iter(delayed) if any(wanted in places for wanted in delayed.wanted) else iter(())
 
     def tick(self) -> None:
-        """Move conversations that have arrived since the last call, if their route is known."""
+        """Move conversations that have arrived since the last call, and some of those that wait, if routes are known.
+
+        No more are locked than one COMMIT moves: others can still be ended, or go elsewhere.
+        """
+        room = min(ROUTED_AT_ONCE, COMMIT_MOVE_ENTRIES_MAX - len(self._moving))
+        for endpoint in islice(self._due(), max(0, room)):
+            self._route(endpoint)
+
+    def _due(self) -> Iterator[Endpoint]:
         fresh = self._state.delayed.fresh
         while fresh:
-            self._route(fresh.pop())
+            yield fresh.pop()
+        for endpoint in self._rest:  # noqa: UP028  # `yield from` would close it together with this iterator
+            yield endpoint
 
     def _route(self, endpoint: Endpoint) -> None:
-        state = self._state
-        delayed = state.delayed.dialogs.get(endpoint.index)
-        if delayed is None or state.table[endpoint.index] is not endpoint:
+        state, wanted = self._state, self._state.delayed.wanted_by(endpoint)
+        if wanted is None or state.table[endpoint.index] is not endpoint:
             return
-        place = self._places.get(delayed.wanted)
-        to = None if place is None else place(endpoint.conversation, delayed.begin)
+        place, delayed = self._places.get(wanted), state.delayed.of(endpoint)
+        if place is None or delayed is None:
+            return
+        to = place(endpoint.conversation, delayed.begin)
         if to is not None:
             self._moving.take_along(endpoint, to)

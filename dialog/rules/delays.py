@@ -38,5 +38,5 @@ def waits(state: Partition, offset: int, header: bytes, envelope: Envelope, reco
             return True
         state.touch(endpoint)
         endpoint.received += 1
-    state.delayed.keep(endpoint.index, DelayedRecord(offset, header, *record))
+    state.delayed.keep(endpoint, DelayedRecord(offset, header, *record))
     return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Final
 from uuid import UUID
 
@@ -20,7 +22,8 @@ from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 ROUTES: Final = 1_000
 STEP: Final = 500
-BODY: Final = bytes(100)
+SESSION: Final = 100
+"""Conversations that one session begins."""
 LINK: Final = "konverse.link"
 
 
@@ -49,19 +52,30 @@ def delayed_conversations(place: Place, count: int) -> Partition:
     """A link partition with `count` delayed conversations of one message each, all with one service."""
     state = Partition(LogIdentity(LINK, 0, bytes(16), bytes(16), bytes(16)))
     home = Address(f"konverse.{place.name}.Shop", 0, bytes(4))
-    start = head(Kind.MESSAGE, FIRST, Role.INITIATOR, state.address.tag, bytes([1]) * 16)
+    chance = random.Random(7)
     for low in range(0, count, STEP):
         numbers = range(low, min(low + STEP, count))
         headers: list[bytes | None] = []
         for number in numbers:
-            conversation = number.to_bytes(16, "big")
+            if number % SESSION == 0:
+                writer = bytes([1]) * 8 + chance.randbytes(8)
+                start = head(Kind.MESSAGE, FIRST, Role.INITIATOR, state.address.tag, writer)
+            conversation = chance.randbytes(16)
             begin = Begin("//shop", "//orders", "//order", home, state.address, conversation)
-            headers.append(encode(start + conversation, number, 0, encode_suffix(Suffix("//order/line", begin=begin))))
-        bodies: list[bytes | None] = [bytes(bytearray(BODY)) for _ in numbers]
+            suffix = encode_suffix(Suffix("//order/line", begin=begin))
+            headers.append(encode(start + conversation, number % SESSION, 0, suffix))
+        bodies: list[bytes | None] = [_order(chance, number) for number in numbers]
         ingest(state, RecordColumns(numbers, headers, bodies, [0] * len(numbers), numbers[-1] + 1, low))
     if state.delayed.count != count:
         raise RuntimeError(f"{state.delayed.count} of {count} conversations are delayed")
     return state
+
+
+def _order(chance: random.Random, number: int) -> bytes:
+    """An order of 97 bytes."""
+    pieces, price = chance.randrange(1, 100), chance.randrange(100, 100_000)
+    order = {"order": number, "customer": f"c-{chance.randrange(1_000_000)}", "pieces": pieces, "price": price}
+    return json.dumps(order).encode().ljust(97)
 
 
 def memory(place: Place, load: Load) -> Figures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from unittest.mock import patch
 
 import pytest
@@ -12,7 +13,9 @@ from konverse.dialog.owner.locks import GroupLocks
 from konverse.dialog.owner.relocations import DelayedRoutes
 from konverse.dialog.rules.relocation import moved_of
 from konverse.dialog.state import delayed
-from konverse.dialog.state.delayed import RouteWanted
+from konverse.dialog.state.delayed import DelayedDialogs, DelayedRecord, RouteWanted
+from konverse.dialog.state.endpoint import Endpoint, Terms
+from konverse.dialog.state.outbox import Stream
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Address, Role
@@ -87,7 +90,7 @@ def test_a_conversation_waits_in_the_link_queue_and_nothing_of_it_is_ready(world
     endpoint = world.receiver(conversation)
     assert (endpoint.queue, endpoint.received, [*world.target.state.ready]) == ([], 3, [])
     waiting = world.target.state.delayed
-    assert (waiting.count, [record.body for record in waiting.dialogs[endpoint.index].records]) == (
+    assert (waiting.count, [record.body for record in waiting.of(endpoint).records]) == (
         3,
         [b"0", b"1", b"2"],
     )
@@ -193,7 +196,7 @@ def test_a_conversation_that_ends_in_the_link_queue_leaves_nothing_there(world: 
     world.target.commit(
         rare=[{"cleanup": Cleanup(index), "fail": Fail(index, -9719, "given up"), "lost": Lost(end, end + 1)}[how]]
     )
-    assert (world.target.state.delayed.count, world.target.state.delayed.dialogs) == (0, {})
+    assert (world.target.state.delayed.count, world.target.state.delayed.dialogs) == (0, 0)
     world.settle()
     assert world.target.state.endpoint(Role.TARGET, conversation) is None
     assert world.home.state.endpoint(Role.INITIATOR, conversation) is None
@@ -243,11 +246,12 @@ def test_an_owner_moves_those_whose_route_is_known_now_and_as_they_arrive(world:
 
     routing.find({RouteWanted("replies", "store", None): place})
     later = world.begin("later")
+    assert world.receiver(known).held is False, "the owner goes on with its next tick"
     routing.tick()
     world.target.commit(rare=locks.moving.operations())
     world.settle()
     assert (world.bodies(known), world.bodies(later), world.bodies(other)) == ([b"0"], [b"0"], [])
-    assert [*world.target.state.delayed.dialogs] == [world.receiver(other).index]
+    assert [*world.target.state.delayed] == [world.receiver(other)]
     assert world.receiver(other).held is False
 
 
@@ -257,6 +261,7 @@ def test_one_commit_sends_no_more_than_the_outbox_holds(world: Delays) -> None:
         world.begin(name, messages=4)
     with patch.object(relocations, "OUTBOX_RECORDS_MAX", 8):
         routing.find({RouteWanted("replies", "store", None): lambda *_: world.service.address})
+        routing.tick()
         assert len(locks.moving.operations()) == 2
         assert len(locks.moving.operations()) == 1
 
@@ -283,3 +288,63 @@ def test_a_message_behind_a_lost_one_fails_the_conversation_and_comes_back(world
     initiator = world.initiator(conversation)
     assert initiator.error is not None
     assert world.service.state.ingest_to == 0
+
+
+def test_many_are_routed_step_by_step_and_one_commit_bounds_those_that_are_locked(world: Delays) -> None:
+    routing, locks = routes(world)
+    waiting = [world.begin(name) for name in "abcdefg"]
+    with patch.object(relocations, "ROUTED_AT_ONCE", 2), patch.object(relocations, "COMMIT_MOVE_ENTRIES_MAX", 5):
+        routing.find({RouteWanted("replies", "store", None): lambda *_: world.service.address})
+        held = []
+        for _ in range(5):
+            routing.tick()
+            held.append(sum(world.receiver(one).held for one in waiting))
+        assert held == [2, 4, 5, 5, 5]
+        world.target.commit(rare=locks.moving.operations())
+        routing.tick()
+    world.target.commit(rare=locks.moving.operations())
+    world.settle()
+    assert sorted(world.bodies(one) for one in waiting) == [[b"0"]] * 7
+
+
+# ------------------------------------------------------------------------------------------------------- their memory
+
+
+LARGE = b"x" * 2_000
+HEADERS = [("trace", b"7")]
+KEPT = [
+    DelayedRecord(1, b"a header", b"a body", 10),
+    DelayedRecord(2, b"a header", b"", 11),
+    DelayedRecord(3, b"a header", None, 12),
+    DelayedRecord(4, b"a header", LARGE, 13),
+    DelayedRecord(5, b"a header", b"a body", (14, HEADERS)),
+    DelayedRecord(6, os.urandom(400), os.urandom(500), 15),
+]
+
+
+@pytest.mark.parametrize("first", range(len(KEPT)))
+def test_a_record_comes_out_as_it_was_kept_whether_it_is_the_first_or_a_later_one(first: int) -> None:
+    records = [*KEPT[first:], *KEPT[:first]]
+    waiting, route = DelayedDialogs(), RouteWanted("replies", "store", None)
+    one, other = (endpoint_at(index) for index in (7, 3))
+    for endpoint in (one, other):
+        waiting.begin(endpoint, route)
+    for one_record in records:
+        waiting.keep(one, one_record)
+        waiting.keep(other, one_record)
+    before = waiting.as_of_now()
+    assert (waiting.dialogs, waiting.count, waiting.oldest()) == (2, 12, records[0].offset)
+    assert waiting.records_of(one) == 6
+    assert waiting.release(one) == records
+    assert waiting.release(one) == []
+    assert [*waiting] == [other]
+    assert waiting.release(other) == records
+    assert (waiting.dialogs, waiting.count, waiting.bytes, waiting.oldest(), waiting.wanted) == (0, 0, 0, None, [])
+    assert [*before] == [(index, record) for index in (3, 7) for record in records]
+
+
+def endpoint_at(index: int) -> Endpoint:
+    address = Address(LINK, 0, bytes(4))
+    endpoint = Endpoint(bytes(16), Role.TARGET, State.CONVERSING, Terms("", "", ""), Stream(address, bytes(16)))
+    endpoint.index = index
+    return endpoint
