@@ -16,7 +16,7 @@ from konverse.bridge.admin.administration import Administration
 from konverse.bridge.admin.listener import InstructionListener
 from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, ensure_queue
+from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, WHOLE_INSTANCE, ensure_queue
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.catalog.lookups import bound
 from konverse.bridge.catalog.network import Network
@@ -105,7 +105,8 @@ class Broker(RouterRegistry):
         """Commands of operators."""
         self._lock = threading.Lock()
         """Guards the list of objects to close. Never held while waiting for Kafka."""
-        self._listener: InstructionListener | None = None
+        self._listeners: dict[str, InstructionListener] = {}
+        """Database -> listener to instructions of operators; of WHOLE_INSTANCE while a server is open here."""
         self._view_client: Redis | None = None
         self._notifier = SenderNotifier(lambda: self._client.sender)
         self._turns = Turns()
@@ -220,7 +221,7 @@ class Broker(RouterRegistry):
         queue = ensure_queue(self._kafka, self.settings.instance, LINK)
         self.catalog.refresh()
         server = InstanceServer(self._kafka, queue, self.catalog, self._client)
-        self._keep(server.reader)
+        self._keep(server.reader, WHOLE_INSTANCE)
         return server
 
     @checked
@@ -392,8 +393,8 @@ class Broker(RouterRegistry):
                 exits.callback(reader.close)  # waits for a close in another thread
             exits.callback(self._substitutes.close)
             exits.callback(self._client.mailboxes.close)
-            if self._listener is not None:
-                exits.callback(self._listener.close)
+            for listener in self._listeners.values():
+                exits.callback(listener.close)
             if self._view_client is not None:
                 exits.callback(self._view_client.close)
 
@@ -435,13 +436,17 @@ class Broker(RouterRegistry):
         self._check_open()
         return nullcontext(self)
 
-    def _keep(self, reader: Reader) -> Reader:
-        """Keep a reader until the broker closes. If it is closed already, close the reader and raise BrokerClosed."""
+    def _keep(self, reader: Reader, database: str | None = None) -> Reader:
+        """Keep a reader until the broker closes. If it is closed already, close the reader and raise BrokerClosed.
+
+        `database`: that of the instructions which the reader obeys, if it is not this broker's.
+        """
+        listened = self.database if database is None else database
         with self._lock:
             self._readers.add(reader)
             closed = self._closed
-            if self._listener is None and not closed:
-                self._listener = InstructionListener(self._kafka, self.database, self._readers)
+            if listened not in self._listeners and not closed:
+                self._listeners[listened] = InstructionListener(self._kafka, listened, self._readers)
         if closed:
             reader.close()
             self._check_open()

@@ -456,7 +456,8 @@ class Administration:
 
         self._check_open()
         if new_broker:
-            self._instructions.sweep(Sweep(Action.CLEANUP, lambda _: True, everywhere=True), None, timeout)
+            removing = Sweep(Action.CLEANUP, lambda _: True, everywhere=True)
+            self._instructions.sweep(removing, None, timeout, self._instructions.link_partitions())
         self._catalog.change(self._database, altered, DatabaseBroker)
         return self._catalog.broker_of(self._database)
 

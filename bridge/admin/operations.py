@@ -187,14 +187,16 @@ class Operations:
         If both sides live in the database, the suspended one is ended, or both when neither is suspended; `queue`
         chooses one. `cleanup` means WITH CLEANUP: each side in the database is removed at once, with its waiting
         messages and its undelivered outputs, without notifying the peer (behaviours 120, 121). Use it only when one
-        side is gone for good. A side in another database is ended by a broker of that database.
+        side is gone for good. Messages that wait for the place of their target go too, which takes a `konverse server`.
+        A side in another database is ended by a broker of that database.
         Raises InvalidError for a code without a description, or the reverse (112). Within the process that began a
         dialog, use `Dialog.end`.
         """
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
-            if not self._instructions.sweep(Sweep(Action.CLEANUP, lambda one: one.id == conversation), queue, timeout):
+            removing = Sweep(Action.CLEANUP, lambda one: one.id == conversation)
+            if not self._instructions.sweep(removing, queue, timeout, self._instructions.link_partitions()):
                 raise self._instructions.not_found(conversation)
             return
         self._instructions.instruct(conversation, queue, Command(Action.END, error, description), timeout)
@@ -258,7 +260,8 @@ class Operations:
                 ended[one.conversation] = None
             return one.conversation in ending
 
-        self._instructions.sweep(Sweep(Action.CLEANUP, concerns), None, timeout, sides.elsewhere(ending))
+        elsewhere = (*sides.elsewhere(ending), *self._instructions.link_partitions())
+        self._instructions.sweep(Sweep(Action.CLEANUP, concerns), None, timeout, elsewhere)
         return [UUID(bytes=conversation) for conversation in ended]
 
     @checked

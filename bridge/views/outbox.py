@@ -40,7 +40,7 @@ def outputs(folded: Folded, no_owner_reason: str, topics: Collection[str]) -> It
 
 
 def delayed(
-    folded: Folded, unled: str, topics: Collection[str], status: Callable[[RouteWanted], str]
+    folded: Folded, no_owner_reason: str, topics: Collection[str], status: Callable[[RouteWanted], str]
 ) -> Iterator[Outgoing]:
     """Messages that wait in a partition of the link queue for the place of their conversation.
 
@@ -52,7 +52,7 @@ def delayed(
         if one is None or one.wanted.topic not in topics:
             continue
         conversation, names = endpoint.conversation, Names.of(one.begin)
-        held_up = f"{unled}: run `konverse server`" if unled else status(one.wanted)
+        held_up = f"{no_owner_reason}: run `konverse server`" if no_owner_reason else status(one.wanted)
         for record in one.records:
             envelope = decode(record.header)
             if envelope.kind in APPLICATION_KINDS:

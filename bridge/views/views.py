@@ -163,7 +163,7 @@ class Views:
                         wanted.discard(side)
             for place in partitions_of([link] if link is not None else []):
                 folded = looking.fold(*place)
-                found += delayed(folded, looking.unled(folded), topics, self._routing_status)
+                found += delayed(folded, looking.no_owner_reason(folded), topics, self._routing_status)
                 sources.append(folded.source())
         return View([one.row(known.get((one.role, one.conversation))) for one in found], sources)
 

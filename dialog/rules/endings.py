@@ -247,6 +247,8 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
     if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
         end_endpoint(state, endpoint, None)
         return
+    if endpoint in state.delayed:
+        state.delayed.clean_up(endpoint)
     discard(state, endpoint)
     endpoint.stream.take_back(endpoint.role, endpoint.conversation)
     if endpoint.role is Role.TARGET:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.limits import DELAYED_BYTES_MAX, DELAYED_RECORDS_MAX
 from konverse.schemas.wire.envelope import CONVERSATION_AT, WRITER_AT, decode, unflagged
-from konverse.schemas.wire.records import FIRST, Begin
+from konverse.schemas.wire.records import FIRST, Begin, Kind
 
 from .endpoint import Endpoint, Stamp
 from .packed_records import PACKED_BYTES_MAX, PackedRecords, plain
@@ -229,6 +229,12 @@ class DelayedDialogs:
         """End the delay of an endpoint that ends: its records are judged as if they came now. They begin nothing."""
         endpoint.received = 0
         self.loose += [record._replace(header=unflagged(record.header, FIRST)) for record in self.release(endpoint)]
+
+    def clean_up(self, endpoint: Endpoint) -> None:
+        """End the delay of an endpoint that is cleaned up: its messages are dropped, an END is judged next (M145)."""
+        endpoint.received = 0
+        records = self.release(endpoint)
+        self.loose += [record for record in records if decode(record.header).kind is not Kind.MESSAGE]
 
     def _records(self, endpoint: Endpoint) -> Iterator[DelayedRecord]:
         index = endpoint.index

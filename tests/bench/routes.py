@@ -52,7 +52,7 @@ def delayed_conversations(place: Place, count: int) -> Partition:
     """A link partition with `count` delayed conversations of one message each, all with one service."""
     state = Partition(LogIdentity(LINK, 0, bytes(16), bytes(16), bytes(16)))
     home = Address(f"konverse.{place.name}.Shop", 0, bytes(4))
-    chance = random.Random(7)
+    chance, start = random.Random(7), b""
     for low in range(0, count, STEP):
         numbers = range(low, min(low + STEP, count))
         headers: list[bytes | None] = []

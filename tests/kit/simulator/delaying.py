@@ -52,10 +52,8 @@ def _place_in(world: World, queue: int, _conversation: bytes, begin: Begin) -> A
 
 def check_delayed(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
     """Check that product and reference keep the same records of the same delayed conversations (I3)."""
-    ours = {
-        state.at(index).conversation: [record[:3] for record in delayed.records]
-        for index, delayed in state.delayed.dialogs.items()
-    }
+    delayed = ((one, state.delayed.of(one)) for one in state.delayed)
+    ours = {one.conversation: [record[:3] for record in it.records] for one, it in delayed if it is not None}
     theirs = {
         side.key[1]: [(record.offset, record.header, record.body) for _, record in side.delayed]
         for side in reference.living.values()
@@ -71,5 +69,5 @@ def check_delayed(place: Place, state: Partition, reference: SecondFold) -> Iter
 def check_routed(world: World) -> Iterator[str]:
     """Check that every conversation has found its place, and nothing was handed out in a link queue (L1)."""
     for place in world.places:
-        for index in place.shadow.state.delayed.dialogs:
-            yield f"L1: {place.name}: {place.shadow.state.at(index)} is still delayed"
+        for endpoint in place.shadow.state.delayed:
+            yield f"L1: {place.name}: {endpoint} is still delayed"

@@ -12,14 +12,14 @@ from konverse.dialog.owner import relocations
 from konverse.dialog.owner.locks import GroupLocks
 from konverse.dialog.owner.relocations import DelayedRoutes
 from konverse.dialog.rules.relocation import moved_of
-from konverse.dialog.state import delayed
+from konverse.dialog.state import delayed as delayed_module
 from konverse.dialog.state.delayed import DelayedDialogs, DelayedRecord, RouteWanted
 from konverse.dialog.state.endpoint import Endpoint, Terms
 from konverse.dialog.state.outbox import Stream
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Address, Role
-from konverse.schemas.system_messages import ERROR, LIFETIME_BODY, Rejection
+from konverse.schemas.system_messages import ERROR, LIFETIME_BODY, NO_PEER_BODY, Rejection
 from konverse.schemas.wire.moved import encode_moved, pieces_of
 from konverse.schemas.wire.operations import Cleanup, Fail, Lost, Relocate
 from konverse.schemas.wire.records import ACKED, FIRST, RETURNING, Begin, BounceReason, Kind, Suffix
@@ -90,10 +90,9 @@ def test_a_conversation_waits_in_the_link_queue_and_nothing_of_it_is_ready(world
     endpoint = world.receiver(conversation)
     assert (endpoint.queue, endpoint.received, [*world.target.state.ready]) == ([], 3, [])
     waiting = world.target.state.delayed
-    assert (waiting.count, [record.body for record in waiting.of(endpoint).records]) == (
-        3,
-        [b"0", b"1", b"2"],
-    )
+    delayed = waiting.of(endpoint)
+    assert delayed is not None
+    assert (waiting.count, [record.body for record in delayed.records]) == (3, [b"0", b"1", b"2"])
     assert [*waiting.wanted] == [RouteWanted("replies", "store", None)]
 
 
@@ -203,12 +202,18 @@ def test_a_conversation_that_ends_in_the_link_queue_leaves_nothing_there(world: 
     assert world.service.state.ingest_to == 0
 
 
-def test_a_cleaned_up_conversation_is_not_begun_anew_by_its_first_message(world: Delays) -> None:
+def test_the_messages_of_a_cleaned_up_conversation_vanish_and_the_next_one_fails_its_sender(world: Delays) -> None:
+    """M145, M147: as for a target that is at its place."""
     conversation = world.begin(messages=1)
     world.target.commit(rare=[Cleanup(world.receiver(conversation).index)])
     assert world.target.state.endpoint(Role.TARGET, conversation) is None
     world.settle()
-    assert [reason for _, reason in world.returned] == [BounceReason.NO_ENDPOINT]
+    assert (world.returned, world.initiator(conversation).error) == ([], None)
+    world.send(conversation, b"1", sequence=1)
+    world.settle()
+    error = world.initiator(conversation).error
+    assert error is not None
+    assert (error[1], error[2]) == (ERROR, NO_PEER_BODY)
 
 
 def test_a_snapshot_holds_what_waits(world: Delays) -> None:
@@ -268,12 +273,12 @@ def test_one_commit_sends_no_more_than_the_outbox_holds(world: Delays) -> None:
 
 def test_a_full_link_partition_ingests_no_more(world: Delays) -> None:
     state = world.target.state
-    with patch.object(delayed, "DELAYED_RECORDS_MAX", 2):
+    with patch.object(delayed_module, "DELAYED_RECORDS_MAX", 2):
         world.begin("a")
         assert not state.delayed.full
         world.begin("b")
         assert state.delayed.full
-    with patch.object(delayed, "DELAYED_BYTES_MAX", state.delayed.bytes):
+    with patch.object(delayed_module, "DELAYED_BYTES_MAX", state.delayed.bytes):
         assert state.delayed.full
 
 
