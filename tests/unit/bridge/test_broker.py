@@ -19,8 +19,8 @@ from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable
 def broker(*, closed: bool = False) -> Any:
     made: Any = Broker.__new__(Broker)
     made._closed = closed
-    made.database = "sales"
-    made._readers, made._listeners, made._lock = Readers(), {}, threading.Lock()
+    made.database, made._listeners = "sales", {"sales": SimpleNamespace(close=lambda: None)}
+    made._readers, made._lock = Readers(), threading.Lock()
     return made
 
 
