@@ -144,8 +144,7 @@ class Partition:
         `rules.writers.NO_NOTICE`."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
         """(Writer, partition) -> last answer of that partition about the writer, a session whose home is here."""
-        self.moves = Moves()  # endpoints that moved away or here
-        self.delayed = DelayedDialogs()
+        self.moves, self.delayed = Moves(), DelayedDialogs()
         self.statistics = Statistics()
         self.recent = Recent()  # not state
         self.unread = self.unread_bytes = 0

@@ -249,10 +249,8 @@ class SecondState:
         self.forgotten: set[bytes] = set()
         self.told: dict[bytes, int] = {}
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
-        self.now_ms = 0
-        """The time by which data records are judged."""
-        self.journal_ms = 0
-        """The latest time of a journal record that counts."""
+        self.now_ms = self.journal_ms = 0
+        """The time by which data records are judged, and the latest time of a journal record that counts."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
         self.contents = TakenContents(self.problem)
         self.too_late: list[tuple[bytes, int, bytes]] = []
