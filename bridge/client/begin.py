@@ -95,7 +95,7 @@ def begin_block(
         broker_id,
         conversation,
         partial(_placed, catalog, from_service, to_service, contract),
-        lambda: (catalog.placed(from_service), _delayed(network, from_service, contract)),
+        lambda: (catalog.placed(from_service), delayed_queues(network, from_service, contract)),
     )
     if related_to is not None:
         group, home_address = related_to.begin.group, related_to.begin.home
@@ -151,7 +151,7 @@ def _placed(
             return placed, queues
 
 
-def _delayed(network: Network, from_service: str, contract: str) -> tuple[Queue, Queue]:
+def delayed_queues(network: Network, from_service: str, contract: str) -> tuple[Queue, Queue]:
     """The queue of the initiator, and the link queue, where the conversation waits for a route or a service."""
     catalog = network.catalog
     home = catalog.get(Queue, catalog.get(Service, from_service).queue)
@@ -182,7 +182,7 @@ def begin_here(network: Network, queue: Queue, partition: int, clauses: Clauses)
     conversation = with_hops(random_id(), hops) if hops else random_id()
     queues_of = partial(network.catalog.queues_of, from_service, to_service, contract)
     home, far = network.placed(
-        to_service, None, conversation, queues_of, partial(_delayed, network, from_service, contract)
+        to_service, None, conversation, queues_of, partial(delayed_queues, network, from_service, contract)
     )
     if home.topic != queue.topic:
         raise InvalidSettings(

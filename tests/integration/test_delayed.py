@@ -5,12 +5,30 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.catalog.instance_queues import LINK, find_queue
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.outgoing import TransmissionQueueRow
 from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
+from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.delays import serving
+from tests.kit.oracle import verify
+from tests.kit.pools import STREAMING, stream_shop
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, ORDER, ORDERING, SHOP_SERVICE, connected, drain, open_shop, receive, until
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    connected,
+    drain,
+    open_shop,
+    queue_of,
+    receive,
+    until,
+)
 
 pytestmark = pytest.mark.stack
 LATER = "//later/Service"
@@ -119,3 +137,71 @@ def test_without_a_server_the_outcome_of_a_removal_is_unknown_until_one_comes(se
         assert len(delayed_of(broker, dialog)) == 1
         with serving(broker):
             until(lambda: delayed_of(broker, dialog) == [], "the server carries out the instruction")
+
+
+def test_a_pool_begins_before_its_service_exists_and_its_messages_arrive_in_order(
+    servers: Servers, database: str
+) -> None:
+    with (
+        stream_shop(servers.bootstrap, database) as broker,
+        broker.pool(SHOP_SERVICE, LATER, STREAMING) as pool,
+        serving(broker),
+    ):
+        for number in range(20):
+            pool.send(ORDER, b"%d" % number, key=f"key {number % 4}")
+        broker.flush()
+        assert len([*broker.views.transmission_queue()]) == 20
+        broker.admin.create_queue("Later")
+        broker.admin.create_service(LATER, queue="Later", contracts=[STREAMING])
+        found = receive(broker, "Later", 20)
+        pool.send(ORDER, b"20", key="key 0")
+        (last,) = receive(broker, "Later", 1)
+    assert (last.body, last.dialog.id) == (b"20", next(one.dialog.id for one in found if one.body == b"0"))
+    by_dialog = {one.dialog.id: [same.body for same in found if same.dialog.id == one.dialog.id] for one in found}
+    assert sorted(by_dialog.values()) == sorted([b"%d" % number for number in range(key, 20, 4)] for key in range(4))
+
+
+def test_dialogs_that_were_begun_in_any_way_wait_and_go_on_with_replies_and_ends(
+    servers: Servers, database: str
+) -> None:
+    """Directly, related, in a client transaction and by a handler; the place gives the priority (N13, M296)."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        broker.admin.create_broker_priority("urgent", contract=ORDERING, remote_service=SHOP_SERVICE, level=9)
+        first = broker.begin_dialog(SHOP_SERVICE, LATER, ORDERING, key=b"a key")
+        related = broker.begin_dialog(SHOP_SERVICE, LATER, ORDERING, related_to=first)
+        for dialog in (first, related):
+            dialog.send(ORDER, b"1")
+        with broker.transaction() as together:
+            for dialog in (first, related):
+                together.send(dialog, ORDER, b"2")
+        question = begin(broker)
+        question.send(ORDER, b"for the shop")
+        broker.flush()
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader, next(reader) as transaction:
+            (message,) = transaction
+            handlers = transaction.begin(ORDER_SERVICE, LATER, ORDERING)
+            transaction.send(handlers, ORDER, b"1")
+            transaction.send(handlers, ORDER, b"2")
+            transaction.end(message.dialog)
+        with serving(broker):
+            until(lambda: len([*broker.views.transmission_queue()]) == 6, "all of them wait in the link queue")
+            broker.admin.create_queue("Later")
+            broker.admin.create_service(LATER, queue="Later", contracts=[ORDERING])
+            with broker.reader("Later", timeout=DEADLINE_S) as reader:
+                got: dict[bytes, list[bytes | None]] = {}
+                while sum(map(len, got.values())) < 6:
+                    with next(reader) as transaction:
+                        for message in transaction:
+                            got.setdefault(message.dialog.conversation, []).append(message.body)
+                            assert message.dialog.level == (9 if message.dialog.far_service == SHOP_SERVICE else 5)
+                            if len(got[message.dialog.conversation]) == 2:
+                                transaction.send(message.dialog, RECEIPT, b"done")
+                                transaction.end(message.dialog)
+        assert sorted(got.values()) == [[b"1", b"2"]] * 3
+        shop, orders = receive(broker, "Shop", 5), receive(broker, "Orders", 2)
+        assert sorted(message.type for message in (*shop, *orders)) == [RECEIPT] * 3 + sorted([END_DIALOG] * 4)
+        queues = [queue_of(broker, name) for name in ("Shop", "Orders", "Later")]
+        link = find_queue(broker._kafka, broker.settings.instance, LINK)
+        assert link is not None
+        assert verify(servers.bootstrap, [*queues, link]) == []
