@@ -15,6 +15,7 @@ started.
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections import Counter
@@ -149,6 +150,7 @@ class Play:
             self._kill_server()
             self._serve()
             self._open(SOUTH)
+            self.shop.process.send_signal(signal.SIGUSR1)
             self._until(self._is_over)
         return time.monotonic() - began
 

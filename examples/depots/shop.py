@@ -2,7 +2,8 @@
 
     python -m examples.depots.shop KAFKA DATABASE FILE RATE
 
-Each dialog has BASKET orders and an EndOfStream, at which the depot ends it.
+Each dialog has BASKET orders and an EndOfStream, at which the depot ends it. The shop keeps the last third of the
+orders until SIGUSR1, so that there are new dialogs for a depot that opens late.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ class Receipts:
 
 def main(kafka: str, database: str, file: str, rate: str) -> None:
     """Send all orders, then take receipts until SIGTERM."""
-    over, receipts, sent, dialogs = threading.Event(), Receipts(), 0, 0
+    over, go_on, receipts, sent, dialogs = threading.Event(), threading.Event(), Receipts(), 0, 0
     signal.signal(signal.SIGTERM, lambda *_: over.set())
+    signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
+    first_part = sum(1 for _ in read_orders(Path(file))) * 2 // 3
     with konverse.connect(kafka, database=database) as broker, broker.reader(SHOPS) as reader:
         threading.Thread(target=reader.run, args=(receipts.take,), daemon=True).start()
         orders, began = read_orders(Path(file)), time.monotonic()
         while basket := list(islice(orders, BASKET)):
+            if sent >= first_part:
+                go_on.wait()
             dialog = broker.begin_dialog(SHOP, DEPOT, ORDERING)
             for order in basket:
                 dialog.send(ORDER, order.body)
