@@ -103,6 +103,7 @@ PATHS: Final = {
     "service altered": "an administrator put a service on another queue",
     "delayed": "a record waited in a link queue for the place of its conversation",
     "delayed and routed": "a delayed conversation left for the place that routing found",
+    "delayed and joined": "another session began a delayed conversation, whose id a caller had chosen",
     "delayed and over": "a delayed conversation ended first, and its records were judged behind the end",
     "move refused": "an owner refused to move an endpoint",
     "installed from pieces": "the state of an endpoint came in several records",

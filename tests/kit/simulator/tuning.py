@@ -110,6 +110,7 @@ def _windows(choices: Choices, swarm: Swarm) -> list[Change]:
         (konverse.dialog.rules.relocation, "INSTALL_PIECES_MAX", 10_000),
         (konverse.bridge.verifier.fold.moves, "INSTALL_PIECES_MAX", 10_000),
         (konverse.schemas.wire.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
+        (konverse.dialog.owner.relocations, "ROUTED_AT_ONCE", 2 if swarm.delaying else 500),
         (konverse.dialog.owner.relocations, "INSTALL_BYTES_MAX", 100_000 if swarm.delaying else small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.owner.poison, "TRY_GROUPS_MAX", small(4, 64, 2)),
