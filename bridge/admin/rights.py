@@ -105,7 +105,10 @@ class ProcessRights:
 
     def operator(self) -> list[Grant]:
         """`konverse suspended`, `suspend`, `resume`, `skip` and `end`."""
-        return [Grant([*self._knows, *self._dates, *self._commands, *_reads(self._own)])]
+        return [
+            Grant([*self._knows, *self._dates, *self._commands, *_reads(self._own)]),
+            Grant(_reads([self._link]), "for konverse end --cleanup and end_leaked"),
+        ]
 
     def auditor(self) -> list[Grant]:
         """`konverse verify`."""
@@ -120,6 +123,7 @@ class ProcessRights:
                 [*_reads([self._transmission]), *_describes([self._transmission])],
                 "for konverse lag and view without the name of a queue",
             ),
+            Grant(_reads([self._link]), "for messages that wait for a place"),
         ]
 
     def loss(self) -> list[Grant]:
@@ -139,7 +143,7 @@ class ProcessRights:
             ]),
             Grant(self._dates, "for the lifetime of a route"),
             Grant(
-                [*self._dates, *self._commands, *_reads(self._own)],
+                [*self._dates, *self._commands, *_reads([*self._own, self._link])],
                 "for alter_database(new_broker=True), with all queues of the database",
             ),
         ]  # fmt: skip

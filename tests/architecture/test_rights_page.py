@@ -61,6 +61,8 @@ READER: Final = "a reader of a queue"
 SENDER: Final = "a process that sends"
 ADMINISTRATOR: Final = "an administrator (`create_…`, `alter_…`, `drop_…`)"
 VERIFY: Final = "`konverse verify`"
+OPERATOR: Final = "an operator (`suspended`, `resume`, `skip`, `end`)"
+ONLOOKER: Final = "`konverse view`, `lag`, `why` and `conversations`"
 SPARK_READS: Final = "Spark, reading (`spark.read`)"
 SPARK_WRITES: Final = "Spark, writing (`df.write`)"
 SPARK_ROUTES: Final = "Spark, routing (`route`, `route_arrow`)"
@@ -82,6 +84,10 @@ PARENTS: Final[dict[str, Callable[[Kind], Kind]]] = {
 
 OF_NEW_ID: Final = "data, journal and snapshot topics of those queues for which it has unacknowledged messages"
 """The beginning of a resource that a sender needs only when it takes a new id."""
+
+OF_CLEANUP: Final = "for `end --cleanup` and `end_leaked`: topics `I.link`"
+OF_DELAYED: Final = "for messages that wait for a place: topics `I.link`"
+"""Beginnings of resources that only some operators and onlookers need."""
 
 RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     "data topics `I.D.QUEUE` of the queues to which it sends": lambda _: (ORDERS, SHOP),
@@ -109,6 +115,8 @@ RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     "with `mode` = `conversations` or `returned`": lambda _: (rights.OPEN,),
     "groups of the queues that it shows": lambda _: tuple(f"{topic}.queue" for topic in (ORDERS, SHOP, NORTH)),
     "the three topics of a queue": lambda _: logs(NEW),
+    OF_CLEANUP: lambda _: logs(LINK),
+    OF_DELAYED: lambda _: logs(LINK),
 }  # fmt: skip
 """How a resource begins on the page -> names of the topics."""
 
@@ -166,9 +174,11 @@ KINDS: Final[dict[str, Kind]] = {
     "pool": Kind("a pool, named or not", rights.RIGHTS["pool"]),
     "named": Kind("a pool, named or not", rights.RIGHTS["named"]),
     "unread": Kind("a pool with `read=False`", rights.RIGHTS["unread"]),
-    "operator": Kind("an operator (`suspended`, `resume`, `skip`, `end`)", rights.RIGHTS["operator"]),
+    "operator": Kind(OPERATOR, rights.RIGHTS["operator"], without=(OF_CLEANUP,)),
+    "operator with cleanup": Kind(OPERATOR, rights.CLEANS_UP),
     "auditor": Kind(VERIFY, rights.RIGHTS["auditor"]),
-    "onlooker": Kind("`konverse view`, `lag`, `why` and `conversations`", rights.RIGHTS["onlooker"]),
+    "onlooker": Kind(ONLOOKER, rights.RIGHTS["onlooker"], without=(OF_DELAYED,)),
+    "onlooker of delayed messages": Kind(ONLOOKER, rights.SEES_DELAYED),
     "administrator": Kind(ADMINISTRATOR, rights.RIGHTS["administrator"], without=("for a lifetime",)),
     "administrator of routes": Kind(ADMINISTRATOR, rights.ADMINISTERS_ROUTES),
     "following its home": Kind("a sender that calls `dialog.bounced`", rights.FOLLOWS_HOME),

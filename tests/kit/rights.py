@@ -69,6 +69,12 @@ FOLLOWS_HOME: Final = with_purpose("bounced", "sender", "Shop", to=("Orders",))
 DELAYS: Final = with_purpose("does not find yet", "sender", "Shop", to=("Orders",))
 """Rights of a sender that begins dialogs with services that do not exist yet."""
 
+CLEANS_UP: Final = with_purpose("cleanup", "operator", "Orders", "Shop", "North")
+"""Rights of an operator who ends conversations WITH CLEANUP, also those that wait for a place."""
+
+SEES_DELAYED: Final = with_purpose("wait for a place", "onlooker", "Orders", "Shop", "North")
+"""Rights of an onlooker who sees messages that wait for a place."""
+
 ASKS: Final = with_purpose("outcome", "sender", "Shop", to=("Orders",))
 """Rights of a process that asks for the outcome of messages to `Orders`."""
 
