@@ -1,12 +1,18 @@
-"""Routing: the time of a decision, and the memory of delayed conversations at the owner of the link queue."""
+"""Routing: the time of a decision, and delayed conversations: their memory at the owner, and how fast they leave."""
 
 from __future__ import annotations
 
 import json
 import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 from uuid import UUID
 
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.server.server import InstanceServer
 from konverse.dialog.fold.ingest import ingest
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import RecordColumns
@@ -17,6 +23,8 @@ from konverse.schemas.catalog.routes import Route
 from konverse.schemas.identifiers import Address, LogIdentity, Role
 from konverse.schemas.wire.envelope import encode, encode_suffix, head
 from konverse.schemas.wire.records import FIRST, Begin, Kind, Suffix
+from tests.bench import conversations
+from tests.bench.clients import DEADLINE_S, PARTITIONS
 from tests.bench.measure import Meter, resident_growth
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
@@ -25,6 +33,7 @@ STEP: Final = 500
 SESSION: Final = 100
 """Conversations that one session begins."""
 LINK: Final = "konverse.link"
+LATER: Final = "//order/later"
 
 
 def decisions(_: Place, load: Load) -> Figures:
@@ -84,10 +93,65 @@ def memory(place: Place, load: Load) -> Figures:
     return {"bytes_each": grown / load.conversations}
 
 
+# -------------------------------------------------------------------------------------------------------------- release
+
+
+def connect(place: Place) -> Broker:
+    """A broker of an instance of its own: all databases of an instance share a link queue."""
+    name = conversations.database(place)
+    return konverse.connect(f"kafka://{place.bootstrap}", database=name, instance=name)
+
+
+def delayed(place: Place, load: Load) -> Figures:
+    """Send one message on each of `load.conversations` dialogs with a service that does not exist."""
+    chance = random.Random(7)
+    with connect(place) as broker:
+        conversations.create(broker)
+        for number in range(load.conversations):
+            dialog = broker.begin_dialog("//order/shop", LATER, "//order")
+            dialog.send(conversations.MESSAGE, _order(chance, number))
+        broker.flush(DEADLINE_S)
+    return {}
+
+
+def release(place: Place, load: Load) -> Figures:
+    """Seconds from the creation of the service until every conversation has arrived at it."""
+    with connect(place) as broker, broker.server() as server, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(server.run)
+        try:
+            _wait(running, lambda: _waiting(server) == load.conversations)
+            broker.admin.create_queue("Later", partitions=PARTITIONS)
+            began = time.perf_counter()
+            broker.admin.create_service(LATER, queue="Later", contracts=["//order"])
+            _wait(running, lambda: not _waiting(server) and server.reader._driver.settled)
+            took = time.perf_counter() - began
+        finally:
+            server.stop()
+        running.result()
+    return {"seconds": took}
+
+
+def _waiting(server: InstanceServer) -> int:
+    return sum(owner.fold.state.delayed.dialogs for owner in server.reader.owners)
+
+
+def _wait(running: Future[None], condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10 * DEADLINE_S
+    while not condition():
+        if running.done() or time.monotonic() > deadline:
+            raise TimeoutError("the server does not get on")
+        time.sleep(0.05)
+
+
 CASES: Final = (
     Case((Row("route-decision", "caller_us", "us"),), Run(decisions, Load(messages=100_000))),
     Case(
         (Row("delayed-memory", "bytes_each", "B/conversation"),),
         Run(memory, Load(messages=100_000, conversations=100_000)),
+    ),
+    Case(
+        (Row("delayed-release", "seconds", "s"),),
+        Run(release, Load(messages=100_000, conversations=100_000), delayed),
+        rounds=1,
     ),
 )
