@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing demo-routes check test tests-and-seeds suite seeds nightly nightly-tests cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing demo-routes check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that five keep two cores busy.
 TESTERS ?= 5
@@ -57,21 +57,15 @@ check: $(READY)  ## Before each commit, two minutes: style, types, layers, the p
 	KONVERSE_TEST_EXAMPLES=10 $(BIN)/python -m pytest tests/properties --numprocesses 2 --quiet
 	$(BIN)/python -m tests.simulation --seeds 100 --skip-regressions
 
-test: $(READY)  ## Lint, the tests, and beside them 1,500 seeds of the simulator
-	+@$(MAKE) --no-print-directory --keep-going lint tests-and-seeds
-
-tests-and-seeds: $(READY)
-	+@$(MAKE) --no-print-directory --keep-going --jobs 2 suite seeds
+test: $(READY)  ## Lint, 1,500 seeds of the simulator, and the tests
+	+@$(MAKE) --no-print-directory --keep-going lint seeds suite
 
 suite: $(READY)
 	$(BIN)/python -m pytest tests -m "not nightly" --numprocesses $(TESTERS) --dist loadgroup --durations 20
 
-# The seeds take only the CPU that the tests leave while they wait for servers.
+# Not beside the tests: those that wait for servers would meet a machine with twice the load.
 seeds: $(READY)
-	@mkdir -p .cache
-	nice -n 19 $(BIN)/python -m tests.simulation --seeds 1500 --all-paths > .cache/seeds 2>&1 || \
-	{ cat .cache/seeds; exit 1; }
-	@tail -n 1 .cache/seeds
+	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
 nightly: nightly-tests cluster recycles mutants  ## Tests that take minutes each, 100,000 recycles, all mutants, 10,000 seeds, all faults; hours
 	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths

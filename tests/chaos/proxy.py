@@ -8,6 +8,7 @@ Networks may do so, and fencing exists for that.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
@@ -18,7 +19,7 @@ from typing import Final, Self
 from konverse.deploy.host.ports import HOST
 from konverse.schemas.errors import MalformedRecord
 
-from .frames import PRODUCE, SIZE_BYTES, Request, correlation_of, produced, request_of
+from .frames import PRODUCE, SIZE_BYTES, Produced, Request, correlation_of, produced, request_of
 
 START_DEADLINE_S: Final = 10.0
 ANSWER_DEADLINE_S: Final = 5.0
@@ -55,6 +56,8 @@ class Trap:
     api_key: int = PRODUCE
     topic: str = ""
     """Only requests that produce to this topic; empty: all."""
+    records: re.Pattern[bytes] | None = None
+    """Only requests with a batch in which this is found; None: all. Batches are not compressed."""
     nth: int = 1
     caught: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
@@ -74,7 +77,7 @@ class Trap:
         """Whether this is the request to catch. Counts the requests of its kind."""
         if self.caught.is_set() or request.api_key != self.api_key:
             return False
-        if self.topic and self.topic not in _topics(request):
+        if (self.topic or self.records) and not any(map(self._wanted, _produced(request))):
             return False
         self.nth -= 1
         if self.nth:
@@ -89,12 +92,16 @@ class Trap:
         while not self._released.is_set():
             await self._wake.wait()
 
+    def _wanted(self, part: Produced) -> bool:
+        named = not self.topic or part.topic == self.topic
+        return named and (self.records is None or self.records.search(part.records) is not None)
 
-def _topics(request: Request) -> set[str]:
+
+def _produced(request: Request) -> list[Produced]:
     try:
-        return {part.topic for part in produced(request)}
+        return [*produced(request)]
     except MalformedRecord:
-        return set()
+        return []
 
 
 @dataclass(eq=False)

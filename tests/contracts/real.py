@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import uuid
 from collections.abc import Iterator
@@ -36,6 +34,7 @@ from konverse.schemas.wire.envelope import HEADER, decode
 from konverse.schemas.wire.records import Kind
 from tests.kit.builders import Scribe
 from tests.kit.oracle import read_raw
+from tests.kit.pausing import paused
 from tests.kit.shop import DEADLINE_S, connected, pumped, until
 from tests.kit.topics import set_config
 
@@ -174,12 +173,8 @@ class Real:
     @contextmanager
     def silence(self) -> Iterator[None]:
         assert self._stack is not None, "a server that others use is never stopped"
-        pid = self._stack.pids["kafka"]
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with paused(self._stack.pids["kafka"]):
             yield
-        finally:
-            os.kill(pid, signal.SIGCONT)
 
     def flushed(self) -> bool:
         try:

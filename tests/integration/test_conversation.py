@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -248,6 +249,7 @@ def test_so_many_conversations_share_a_commit_as_batch_says(
         with broker.reader("Orders", timeout=DEADLINE_S, batch=batch) as reader:
             fill(reader, 20)
             (owner,) = reader.owners
+            owner.staging.settings = replace(owner.staging.settings, uncommitted_ms=60_000)  # time makes no commit
             before = owner.counters.commits
             for _ in range(20):
                 with next(reader) as transaction:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +19,7 @@ from konverse.bridge.kafka.log_reader import LogReader
 from konverse.deploy import LocalStack
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, TopicMismatch
 from tests.kit.oracle import Proof, prove_exactly_once
+from tests.kit.pausing import paused
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, standing, until
 from tests.kit.topics import create, delete
 from tests.kit.workers import Job, Worker
@@ -138,14 +137,11 @@ def test_senders_and_workers_recover_after_the_broker_hung_longer_than_their_tim
 ) -> None:
     traffic.send(300)
     traffic.worker.wait_for("holds")
-    os.kill(own_stack.pids["kafka"], signal.SIGSTOP)
-    traffic.release()  # the held order is committed to a Kafka that hangs
-    try:
+    with paused(own_stack.pids["kafka"]):
+        traffic.release()  # the held order is committed to a Kafka that hangs
         traffic.send(300)
         time.sleep(8)  # the fault itself: longer than append_timeout_s and the group's session
         until(lambda: "unknown outcome" in traffic.worker.errors, "the worker gives up its commit", RECOVERED_WITHIN_S)
-    finally:
-        os.kill(own_stack.pids["kafka"], signal.SIGCONT)
     back = time.time()
     traffic.send(299)
     until(lambda: traffic.handled_since(back), "the worker goes on", RECOVERED_WITHIN_S)
@@ -173,14 +169,11 @@ def test_no_flush_succeeds_while_kafka_does_not_say_that_the_topic_is_the_queues
             dialog.send(ORDER, b"to a topic of the same name")
             place = TopicPartition(topic, 0)
             until(lambda: consumer.get_watermark_offsets(place, timeout=10)[1], "that topic has the message")
-        os.kill(own_stack.pids["kafka"], signal.SIGSTOP)
-        try:
+        with paused(own_stack.pids["kafka"]):
             started = time.monotonic()
             with pytest.raises((OutcomeUnknown, TopicMismatch)):
                 broker.flush(4)
             assert time.monotonic() - started < 4 + ANSWER_S
-        finally:
-            os.kill(own_stack.pids["kafka"], signal.SIGCONT)
         with pytest.raises(TopicMismatch, match=f"topic {topic} was deleted and created again"):
             broker.flush()
 

@@ -36,10 +36,14 @@ if child:
 
 READING = """
 import threading, konverse
+handled = threading.Event()
+def handle(transaction):
+    list(transaction)
+    handled.set()
 broker = konverse.connect("kafka://{bootstrap}", database="{database}")
 reader = broker.reader("Orders")
-threading.Thread(target=reader.run, args=(list,), kwargs=dict(threads=3), daemon=True).start()
-reader.wait_for_partitions(1)
+threading.Thread(target=reader.run, args=(handle,), kwargs=dict(threads=3), daemon=True).start()
+assert handled.wait(60)
 """
 
 WITHOUT_KAFKA = """

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from unittest.mock import Mock
 
 import pytest
@@ -15,18 +11,10 @@ import redis
 
 from konverse.deploy import LocalStack
 from konverse.schemas.errors import OutcomeUnknown
+from tests.kit.pausing import paused
 from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, receive, send_orders, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(200)]
-
-
-@contextmanager
-def stopped(stack: LocalStack, server: str) -> Iterator[None]:
-    os.kill(stack.pids[server], signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(stack.pids[server], signal.SIGCONT)
 
 
 def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
@@ -39,12 +27,12 @@ def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
         open_shop(broker)
         with broker.reader("Orders") as reader:
             reader.wait_for_partitions(1)
-            with pumped(reader), stopped(own_stack, "kafka"):
+            with pumped(reader), paused(own_stack.pids["kafka"]):
                 until(lambda: said("Kafka has not answered for"), "the reader says that Kafka is away")
             with pumped(reader):
                 until(lambda: said("Kafka answers again"), "the reader says that Kafka is back")
             assert len(said("Kafka has not answered for")) == 1
-            with pumped(reader), stopped(own_stack, "redis"):
+            with pumped(reader), paused(own_stack.pids["redis"]):
                 until(
                     lambda: said("the view of queue 'Orders' is not written"),
                     "the writer of the view says that Redis is away",

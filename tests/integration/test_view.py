@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ from konverse.dialog.transaction.received import Message
 from konverse.schemas.identifiers import Role
 from tests.conftest import NewStack
 from tests.kit.oracle import prove_exactly_once
+from tests.kit.pausing import paused
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -227,14 +226,11 @@ def test_a_redis_that_hangs_delays_no_commit(servers: Servers, database: str, ow
             begin(broker).send(ORDER, b"x")
             until(lambda: work.answered >= 1, "the first order is answered")
             until_equal(work.reader, broker.view("Orders"))
-            os.kill(own_redis.pids["redis"], signal.SIGSTOP)
-            try:
+            with paused(own_redis.pids["redis"]):
                 (owner,) = work.reader.owners
                 before = owner.counters.commits
                 sent = send_orders(broker, dialogs=10, messages=100)
                 until(lambda: work.answered >= 101, "the orders are answered")
                 until(lambda: owner.counters.commits > before and work.reader._driver.settled, "they are committed")
-            finally:
-                os.kill(own_redis.pids["redis"], signal.SIGCONT)
             until_equal(work.reader, broker.view("Orders"))
         prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)

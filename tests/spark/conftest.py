@@ -23,9 +23,18 @@ from konverse.spark.session import local_session
 from tests.kit import until
 from tests.kit.servers import Servers, missing
 from tests.kit.shop import connected, open_shop
+from tests.kit.spark_home import spark_home
 from tests.spark.logs import Log
 
 NewLog = Callable[..., Log]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Sessions of the tests, and of the programs that they start, begin with a home whose workers start quickly."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("spark-home"))))
+        yield
 
 
 @pytest.fixture(scope="session")

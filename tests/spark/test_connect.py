@@ -117,7 +117,17 @@ def run(checkpoint, query):
         frame.write.format("konverse").options(**options, batch=str(number)).mode("append").save()
 
     writer = lines.writeStream.foreachBatch(write).option("checkpointLocation", given["folder"] + checkpoint)
-    return writer.trigger(availableNow=True).start().awaitTermination(120)
+    return started(writer.trigger(availableNow=True)).awaitTermination(120)
+
+def started(writer):
+    # Spark gives the Python worker of the function 10 s to connect, which is short on a busy machine, and no setting.
+    for _ in range(5):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "while waiting for the Python worker to connect" not in str(error):
+                raise
+    return writer.start()
 
 plain = spark.range(1).selectExpr("'plain' AS body", "'plain' AS key")
 for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
@@ -229,10 +230,16 @@ def test_the_answer_to_a_muted_request_never_comes(client: socket.socket, proxy:
 
 
 def test_a_trap_waits_for_its_own_kind_of_request(client: socket.socket, proxy: Proxy) -> None:
-    traps = [proxy.trap(Trap(Action.DROP, FETCH)), proxy.trap(Trap(Action.DROP, topic="other"))]
+    second = re.compile(b"batch 2")
+    traps = [Trap(Action.DROP, FETCH), Trap(Action.DROP, topic="other"), Trap(Action.DROP, records=second)]
+    for trap in traps:
+        proxy.trap(trap)
     client.sendall(request(1))
     assert read_frame(client) == answer(1)
     assert not any(trap.caught.is_set() for trap in traps)
+    client.sendall(request(2) + request(3))
+    assert read_frame(client) == answer(3)
+    assert [trap.caught.is_set() for trap in traps] == [False, False, True]
 
 
 def test_a_client_is_refused_when_the_server_is_not_there(server: Server) -> None:
