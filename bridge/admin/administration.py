@@ -488,7 +488,7 @@ class Administration:
     ) -> Route:
         """CREATE ROUTE: the address of a service. A new dialog finds its target by the routes of its database.
 
-        Routes lead to databases of this instance only: a dialog whose route has a network address is refused.
+        Dialogs do not leave their instance yet: one whose route has a network address is delayed.
 
         `address` is "LOCAL" (this instance), "TRANSPORT" (the address that the service's name begins with) or
         "TCP://host[:port][/]" (port 4022 by default), and is kept as written; `mirror_address` has the last form.

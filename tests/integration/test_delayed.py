@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
+from typing import Final
+
 import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.instance_queues import LINK, find_queue
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.outgoing import TransmissionQueueRow
+from konverse.deploy import LocalStack
 from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
 from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.delays import serving
@@ -205,3 +210,69 @@ def test_dialogs_that_were_begun_in_any_way_wait_and_go_on_with_replies_and_ends
         link = find_queue(broker._kafka, broker.settings.instance, LINK)
         assert link is not None
         assert verify(servers.bootstrap, [*queues, link]) == []
+
+
+OBSTACLES: Final = {
+    "no service": "no database of this instance has a service of that name",
+    "another case": "no database of this instance has a service of that name",
+    "disabled database": "the broker of its database is disabled",
+    "network address": "Dialogs do not leave their instance yet",
+    "expired route": "no route of database",
+}
+
+
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_the_status_names_the_obstacle_and_the_dialog_goes_on_when_it_is_gone(
+    servers: Servers, database: str, obstacle: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, f"{database}2") as other:
+        open_shop(broker)
+        open_shop(other)
+        other.admin.create_queue("Later")
+        if obstacle == "disabled database":
+            other.admin.create_service(LATER, queue="Later", contracts=[ORDERING])
+            other.admin.alter_database(enabled=False)
+        elif obstacle == "another case":
+            other.admin.create_service(LATER.upper(), queue="Later", contracts=[ORDERING])
+        elif obstacle == "network address":
+            broker.admin.create_route("away", "TCP://elsewhere:4022", service_name=LATER)
+        elif obstacle == "expired route":
+            broker.admin.drop_route("AutoCreatedLocal")
+            broker.admin.create_route("short", "LOCAL", service_name=LATER, lifetime=timedelta(seconds=1))
+            time.sleep(1.5)  # the lifetime itself
+        dialog = broker.begin_dialog(SHOP_SERVICE, LATER, ORDERING)
+        dialog.send(ORDER, b"patient")
+        dialog.flush()
+        with serving(broker):
+            until(
+                lambda: (
+                    [OBSTACLES[obstacle] in row.transmission_status for row in delayed_of(broker, dialog)] == [True]
+                ),
+                "the server finds the obstacle",
+            )
+            if obstacle in ("no service", "another case"):
+                other.admin.create_service(LATER, queue="Later", contracts=[ORDERING])
+            elif obstacle == "disabled database":
+                other.admin.alter_database(enabled=True)
+            else:
+                other.admin.create_service(LATER, queue="Later", contracts=[ORDERING])
+                name = "away" if obstacle == "network address" else "short"
+                broker.admin.alter_route(name, address="LOCAL", lifetime=timedelta(hours=1))
+            (message,) = receive(other, "Later", 1)
+            assert (message.body, message.dialog.id) == (b"patient", dialog.id)
+
+
+def test_what_waits_survives_a_broker_that_is_killed(own_stack: LocalStack, database: str) -> None:
+    with connected(own_stack.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = broker.begin_dialog(SHOP_SERVICE, LATER, ORDERING)
+        for number in range(3):
+            dialog.send(ORDER, b"%d" % number)
+        dialog.flush()
+        with serving(broker):
+            until(lambda: len(delayed_of(broker, dialog)) == 3, "the server has them")
+            own_stack.kill("kafka")
+            own_stack.restart("kafka")
+            broker.admin.create_queue("Later")
+            broker.admin.create_service(LATER, queue="Later", contracts=[ORDERING])
+            assert [one.body for one in receive(broker, "Later", 3)] == [b"0", b"1", b"2"]
