@@ -22,6 +22,8 @@ from konverse.schemas.wire.records import FIRST, Begin, Kind
 from .endpoint import Endpoint, Stamp
 from .packed_records import PACKED_BYTES_MAX, PackedRecords, plain
 
+FRESH_PART: Final = 2
+"""So many times as many hints as conversations are kept."""
 _NO_OFFSET: Final = -1
 
 
@@ -184,6 +186,8 @@ class DelayedDialogs:
         self._endpoints[index], self._wanted_by[index] = endpoint, wanted
         self.dialogs += 1
         self.fresh.append(endpoint)
+        if len(self.fresh) > FRESH_PART * self.dialogs:  # no owner looks: this process follows the partition
+            self.fresh = [one for one in self.fresh if one in self]
 
     def keep(self, endpoint: Endpoint, record: DelayedRecord) -> None:
         """Append a record of a delayed endpoint."""
@@ -246,7 +250,7 @@ class DelayedDialogs:
 
 
 def _ids(endpoint: Endpoint) -> bytes:
-    """The ids that are in the first record of an endpoint, and are its own."""
+    """The ids that are in the first record of an endpoint, and are its own. They never change."""
     return endpoint.opener + endpoint.conversation
 
 

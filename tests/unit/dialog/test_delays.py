@@ -13,7 +13,7 @@ from konverse.dialog.owner.locks import GroupLocks
 from konverse.dialog.owner.relocations import DelayedRoutes
 from konverse.dialog.rules.relocation import moved_of
 from konverse.dialog.state import delayed as delayed_module
-from konverse.dialog.state.delayed import DelayedDialogs, DelayedRecord, RouteWanted
+from konverse.dialog.state.delayed import FRESH_PART, DelayedDialogs, DelayedRecord, RouteWanted
 from konverse.dialog.state.endpoint import Endpoint, Terms
 from konverse.dialog.state.outbox import Stream
 from konverse.dialog.state.partition import Partition
@@ -313,6 +313,15 @@ def test_many_are_routed_step_by_step_and_one_commit_bounds_those_that_are_locke
 
 
 # ------------------------------------------------------------------------------------------------------- their memory
+
+
+def test_hints_for_an_owner_do_not_grow_where_no_owner_looks() -> None:
+    waiting, route = DelayedDialogs(), RouteWanted("replies", "store", None)
+    for _ in range(100):
+        endpoint = endpoint_at(0)
+        waiting.begin(endpoint, route)
+        waiting.release(endpoint)
+    assert len(waiting.fresh) <= FRESH_PART
 
 
 LARGE = b"x" * 2_000
