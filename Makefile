@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing demo-routes check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that five keep two cores busy.
 TESTERS ?= 5
@@ -44,9 +44,6 @@ demo-spark: $(READY)  ## Route by content with Spark, and kill it; MESSAGES=1000
 
 demo-routing: $(READY)  ## Route by content as a service, and kill it; MAX_AGE=4 RATE=500
 	$(BIN)/python -m examples.routing_demo --max-age $(MAX_AGE) --rate $(RATE) $(if $(INPUT),--input "$(INPUT)")
-
-demo-routes: $(READY)  ## Send to a service that comes to life later, and kill the server that routes; RATE=500
-	$(BIN)/python -m examples.routes_demo --rate $(RATE) $(if $(INPUT),--input "$(INPUT)")
 
 check: $(READY)  ## Before each commit, two minutes: style, types, layers, the pure core, 100 seeds
 	$(BIN)/ruff check

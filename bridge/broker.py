@@ -16,7 +16,6 @@ from konverse.bridge.admin.administration import Administration
 from konverse.bridge.admin.listener import InstructionListener
 from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, WHOLE_INSTANCE, ensure_queue
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.catalog.lookups import bound
 from konverse.bridge.catalog.network import Network
@@ -27,7 +26,7 @@ from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.client.pool.pools import Pools
 from konverse.bridge.client.transaction import ClientTransaction, checked_dialog
-from konverse.bridge.client.transmission import transmitter
+from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.driver import OwnerDriver
@@ -43,7 +42,6 @@ from konverse.bridge.runtime.collector import prepare_collector
 from konverse.bridge.runtime.forks import close_after_fork
 from konverse.bridge.runtime.settings import PoolOptions, ReaderOptions, Settings
 from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
-from konverse.bridge.server.server import InstanceServer
 from konverse.bridge.validation.validator import Validator
 from konverse.bridge.views.views import Views
 from konverse.bridge.views.why import SideState, explain
@@ -105,8 +103,7 @@ class Broker(RouterRegistry):
         """Commands of operators."""
         self._lock = threading.Lock()
         """Guards the list of objects to close. Never held while waiting for Kafka."""
-        self._listeners: dict[str, InstructionListener] = {}
-        """Database -> listener to instructions of operators; of WHOLE_INSTANCE while a server is open here."""
+        self._listener: InstructionListener | None = None
         self._view_client: Redis | None = None
         self._notifier = SenderNotifier(lambda: self._client.sender)
         self._turns = Turns()
@@ -210,19 +207,7 @@ class Broker(RouterRegistry):
         """
         self._check_open()
         self.operations.session_timeout_check.run()
-        queue = ensure_queue(self._kafka, self.settings.instance, TRANSMISSION)
-        return self._keep(transmitter(self._kafka, queue, self.catalog))
-
-    @checked
-    def server(self) -> InstanceServer:
-        """A share of the instance's link queue, for `konverse server`. Call its `run`."""
-        self._check_open()
-        self.operations.session_timeout_check.run()
-        queue = ensure_queue(self._kafka, self.settings.instance, LINK)
-        self.catalog.refresh()
-        server = InstanceServer(self._kafka, queue, self.catalog, self._client)
-        self._keep(server.reader, WHOLE_INSTANCE)
-        return server
+        return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance), self.catalog))
 
     @checked
     def reader(  # noqa: PLR0913  # the clauses of RECEIVE, and how partitions are found
@@ -338,7 +323,7 @@ class Broker(RouterRegistry):
         """Service Broker's views: `conversation_endpoints`, `transmission_queue`, `services` …, contents of queues."""
         self._check_open()
         return Views(
-            self._kafka, self.catalog, self._validator, self._client.present_sender, self.operations.instance_queue
+            self._kafka, self.catalog, self._validator, self._client.present_sender, self.operations.transmission_queue
         )
 
     @checked
@@ -393,8 +378,8 @@ class Broker(RouterRegistry):
                 exits.callback(reader.close)  # waits for a close in another thread
             exits.callback(self._substitutes.close)
             exits.callback(self._client.mailboxes.close)
-            for listener in self._listeners.values():
-                exits.callback(listener.close)
+            if self._listener is not None:
+                exits.callback(self._listener.close)
             if self._view_client is not None:
                 exits.callback(self._view_client.close)
 
@@ -436,17 +421,13 @@ class Broker(RouterRegistry):
         self._check_open()
         return nullcontext(self)
 
-    def _keep(self, reader: Reader, database: str | None = None) -> Reader:
-        """Keep a reader until the broker closes. If it is closed already, close the reader and raise BrokerClosed.
-
-        `database`: that of the instructions which the reader obeys, if it is not this broker's.
-        """
-        listened = self.database if database is None else database
+    def _keep(self, reader: Reader) -> Reader:
+        """Keep a reader until the broker closes. If it is closed already, close the reader and raise BrokerClosed."""
         with self._lock:
             self._readers.add(reader)
             closed = self._closed
-            if listened not in self._listeners and not closed:
-                self._listeners[listened] = InstructionListener(self._kafka, listened, self._readers)
+            if self._listener is None and not closed:
+                self._listener = InstructionListener(self._kafka, self.database, self._readers)
         if closed:
             reader.close()
             self._check_open()

@@ -28,7 +28,6 @@ NO_WRITER: Final = bytes(16)
 
 _OF_QUEUES: Final = frozenset({"journal", "snapshot"})
 _OF_INSTANCES: Final = frozenset({"catalog", "instructions", "open", "successions"})
-_LINK: Final = "link"
 _DATA_COMPONENTS: Final = 3
 """Components of a data topic: instance, database, queue. So a queue may be called "journal"."""
 _PLAIN: Final = frozenset((ascii_letters + digits).encode())
@@ -143,16 +142,6 @@ def succession_topic(instance: str) -> str:
 def transmission_topic(instance: str) -> str:
     """Data topic of the transmission queue, to which clients write transactions: one per instance."""
     return _checked(f"{escape(instance)}.transmission")
-
-
-def link_topic(instance: str) -> str:
-    """Data topic of the link queue, in which conversations wait whose target has no place yet: one per instance."""
-    return _checked(f"{escape(instance)}.{_LINK}")
-
-
-def delays(topic: str) -> bool:
-    """Whether a data topic is that of a link queue."""
-    return topic.split(".")[1:] == [_LINK]
 
 
 def is_internal(topic: str) -> bool:

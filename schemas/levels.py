@@ -8,5 +8,3 @@ DEFAULT_LEVEL: Final = 5
 """Level of an endpoint that no priority matches, and of a priority that names no level."""
 HIGHEST: Final = 10
 LOWEST: Final = 1
-UNRANKED: Final = 0
-"""Level of a target that moves before it has one: the catalog of the place that it moves to gives it."""

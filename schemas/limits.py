@@ -169,12 +169,6 @@ TOMBSTONES_MAX: Final = 100_000
 STUB_ENTRIES_MAX: Final = 100_000
 """Stubs of endpoints that moved away, about 50 MB. At this number no further endpoint moves away."""
 
-DELAYED_RECORDS_MAX: Final = 250_000
-"""Records of delayed conversations in one partition of a link queue; later records wait in Kafka."""
-
-DELAYED_BYTES_MAX: Final = 268_435_456
-"""Bytes of these records: they are kept in the memory of the owner."""
-
 RELOCATION_HOPS_MAX: Final = 64
 """Moves of one endpoint: each later record of it passes through all of its former places."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from typing import Final, NamedTuple
 from uuid import UUID
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -187,24 +186,12 @@ def read_error(body: bytes) -> tuple[int, str]:
     """
     if not isinstance(body, bytes | bytearray | memoryview):
         raise BadInput(f"the body of an Error must be bytes, not {type(body).__name__}: give `message.body`")
-    try:
-        found = elements_of(bytes(body), _UNDERSTOOD)
-        return int(found["Code"]), found["Description"] if "Description" in found else found["Message"]
-    except (ExpatError, LookupError, ValueError) as error:  # LookupError: also an unknown encoding
-        raise MalformedRecord(f"the body of an Error is not a valid Error document: {error}") from None
-
-
-def elements_of(body: bytes, namespaces: Collection[str]) -> dict[str, str]:
-    """Name and text of each element below the root of a document, as far as it is in one of these namespaces.
-
-    Raises ExpatError, LookupError, ValueError; MalformedRecord for a document with a document type.
-    """
     found: dict[str, str] = {}
     path: list[str] = []
 
     def begin(name: str, _attributes: object) -> None:
         namespace, _, local = name.rpartition(" ")
-        path.append(local if namespace in namespaces else "")
+        path.append(local if namespace in _UNDERSTOOD else "")
         if len(path) == 2:
             found.setdefault(path[1], "")
 
@@ -213,11 +200,14 @@ def elements_of(body: bytes, namespaces: Collection[str]) -> dict[str, str]:
             found[path[1]] += data
 
     def refuse(*_: object) -> None:  # a document type may bring entities, which grow without bound
-        raise MalformedRecord("a document with a document type declaration, which is not allowed")
+        raise MalformedRecord("an Error document with a document type declaration, which is not allowed")
 
     parser = ParserCreate(namespace_separator=" ")
     parser.StartElementHandler, parser.CharacterDataHandler = begin, text
     parser.EndElementHandler = lambda _: path.pop()
     parser.StartDoctypeDeclHandler = refuse
-    parser.Parse(body, True)  # noqa: FBT003  # this is all of it
-    return found
+    try:
+        parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
+        return int(found["Code"]), found["Description"] if "Description" in found else found["Message"]
+    except (ExpatError, LookupError, ValueError) as error:  # LookupError: also an unknown encoding
+        raise MalformedRecord(f"the body of an Error is not a valid Error document: {error}") from None

@@ -13,8 +13,7 @@ objects that it returns. An `App` holds the handlers that `konverse run` starts.
         Unclassifiable, origin_of        routers: `broker.router`
     ConversationSide, Leaked, Suspended  what operators look for
     DEFAULT, DIALOG_TIMER, END_DIALOG,
-        ERROR, read_error, read_redirect,
-        read_missing_route               types and documents that Service Broker and routers define
+        ERROR, read_error, read_redirect types and documents that Service Broker and routers define
 
 Importing the package loads none of these names: each is loaded on first use.
 """
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from konverse.routing.decisions import Unclassifiable
     from konverse.routing.documents import read_redirect
     from konverse.routing.routed import Routed
-    from konverse.schemas.catalog.broker_configuration import read_missing_route
     from konverse.schemas.catalog.table_entries import Target
     from konverse.schemas.origins import origin_of
     from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, read_error
@@ -77,7 +75,6 @@ __all__ = [
     "connect",
     "origin_of",
     "read_error",
-    "read_missing_route",
     "read_redirect",
 ]
 __version__ = "0.1.0"
@@ -111,7 +108,6 @@ _MODULES: Final = {
     "ERROR": "schemas.system_messages",
     "origin_of": "schemas.origins",
     "read_error": "schemas.system_messages",
-    "read_missing_route": "schemas.catalog.broker_configuration",
     "read_redirect": "routing.documents",
 }
 

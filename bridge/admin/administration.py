@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from konverse.bridge.catalog.instance_queues import TRANSMISSION
 from konverse.bridge.catalog.judge import rule_of
 from konverse.bridge.catalog.objects import SYSTEM_TYPES
 from konverse.bridge.client.connection import Connection
+from konverse.bridge.client.transmission import NAME
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.validation.rules import SchemaRule
@@ -281,11 +281,7 @@ class Administration:
         be dropped with `force`, together with all undelivered transactions; a later transaction creates it again.
         """
         self._check_open()
-        if (
-            name == TRANSMISSION.name
-            and self._catalog.find(Queue, name) is None
-            and self._removal.drop_transmission(force=force)
-        ):
+        if name == NAME and self._catalog.find(Queue, name) is None and self._removal.drop_transmission(force=force):
             return
         gone = self._catalog.dropped_queue(name) if self._catalog.find(Queue, name) is None else None
         if gone is not None and self._topics.remain(gone):  # an earlier drop has failed half-way
@@ -456,8 +452,7 @@ class Administration:
 
         self._check_open()
         if new_broker:
-            removing = Sweep(Action.CLEANUP, lambda _: True, everywhere=True)
-            self._instructions.sweep(removing, None, timeout, self._instructions.link_partitions())
+            self._instructions.sweep(Sweep(Action.CLEANUP, lambda _: True, everywhere=True), None, timeout)
         self._catalog.change(self._database, altered, DatabaseBroker)
         return self._catalog.broker_of(self._database)
 
@@ -488,7 +483,7 @@ class Administration:
     ) -> Route:
         """CREATE ROUTE: the address of a service. A new dialog finds its target by the routes of its database.
 
-        Dialogs do not leave their instance yet: one whose route has a network address is delayed.
+        Routes lead to databases of this instance only: a dialog whose route has a network address is refused.
 
         `address` is "LOCAL" (this instance), "TRANSPORT" (the address that the service's name begins with) or
         "TCP://host[:port][/]" (port 4022 by default), and is kept as written; `mirror_address` has the last form.

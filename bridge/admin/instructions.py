@@ -18,7 +18,6 @@ from uuid import UUID, uuid4
 
 from confluent_kafka import KafkaError, Message
 
-from konverse.bridge.catalog.instance_queues import LINK, WHOLE_INSTANCE, find_queue
 from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.appends import TopicRecord, append
@@ -31,7 +30,7 @@ from konverse.bridge.reader.operations import affected_sides, awaits_operator, f
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.counting import counted, listed
+from konverse.schemas.counting import listed
 from konverse.schemas.errors import (
     AccessDenied,
     DialogNotFound,
@@ -40,7 +39,7 @@ from konverse.schemas.errors import (
     OutcomeUnknown,
     TopicMismatch,
 )
-from konverse.schemas.identifiers import Role, instruction_topic, link_topic
+from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, encode
 
@@ -122,11 +121,6 @@ class Instructions:
         self._database = connection.database
         self._kafka = connection.kafka
 
-    def link_partitions(self) -> Iterator[tuple[Queue, int]]:
-        """The partitions of the link queue, in which conversations of every database are delayed; none without one."""
-        link = find_queue(self._kafka, self._settings.instance, LINK)
-        return partitions_of([] if link is None else [link])
-
     def partitions(self, queue: str | None) -> Iterator[tuple[Queue, int]]:
         """The partitions of one queue, or of all queues of the database. Raises QueueNotFound."""
         return partitions_of(self._catalog.all(Queue) if queue is None else [self._catalog.get(Queue, queue)])
@@ -182,12 +176,7 @@ class Instructions:
         return found
 
     def database_of(self, queue: Queue) -> str:
-        """The database of a queue; for the transmission queue, which serves all databases, this object's database.
-
-        For the link queue `WHOLE_INSTANCE`: `konverse server` owns it, and obeys instructions for no other database.
-        """
-        if queue.topic == link_topic(self._settings.instance):
-            return WHOLE_INSTANCE
+        """The database of a queue; for the transmission queue, which serves all databases, this object's database."""
         return self._catalog.database_of(queue.topic) or self._database
 
     def foreseen(self, following: Follower, *, own: bool = True) -> Partition:
@@ -227,8 +216,7 @@ class Instructions:
                 except UNREADABLE as error:
                     unread.append(error)
                     continue
-                here = (one for state in (ahead, following.catch_up()) for one in self._begun_here(state))
-                present = {(one.role, one.conversation): one for one in here}
+                present = {(one.role, one.conversation): one for one in (*ahead.live(), *following.catch_up().live())}
                 sides = [one for one in present.values() if wanted.concerns(one)]
                 found.update(one.conversation for one in sides)
                 for at in range(0, len(sides), SWEEP_CONVERSATIONS):
@@ -247,13 +235,6 @@ class Instructions:
             raise late[0]
         report_unread(unread, found=bool(found) and not wanted.everywhere)
         return len(found)
-
-    def _begun_here(self, state: Partition) -> list[Endpoint]:
-        """The sides of a partition; of the link queue those whose conversations began in this database."""
-        if not state.delays:
-            return state.live()
-        wanted = ((one, state.delayed.wanted_by(one)) for one in state.delayed)
-        return [one for one, it in wanted if it is not None and self._catalog.database_of(it.topic) == self._database]
 
     def not_found(self, conversation: UUID) -> DialogNotFound:
         """The error for a conversation that no queue has."""
@@ -365,7 +346,6 @@ def _wait_for_ends(
     Until the journal has ingested data up to `seen_to`, a missing side may be one that it does not contain yet.
     """
     unseen = {side for side in wanted if following.state.endpoint(*side) is None}
-    stubs = {side: following.state.moves.stubs.get(side) for side in wanted}
 
     def poll() -> list[tuple[Role, bytes]]:
         state = following.catch_up()
@@ -376,12 +356,6 @@ def _wait_for_ends(
         return [side for side, one in sides if (side in unseen if one is None else concerns(one))]
 
     until_none(poll, deadline, lambda left: late_sweep(len(left), unowned=following.head.clean))
-    moved = [side for side, known in stubs.items() if following.state.moves.stubs.get(side) is not known]
-    if moved:
-        raise OutcomeUnknown(
-            f"{counted(len(moved), 'conversation has', 'conversations have')} moved to another queue meanwhile, and "
-            "may be open there. Give the command again"
-        )
 
 
 def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Suspended:

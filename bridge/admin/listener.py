@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.bridge.catalog.instance_queues import WHOLE_INSTANCE
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
@@ -26,7 +25,7 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.counting import counted
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord, TopicMismatch
-from konverse.schemas.identifiers import Role, delays, instruction_topic
+from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, decode
 
@@ -289,8 +288,7 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 
     A Followed without sides means that the instruction no longer applies, because the conversation has changed.
     """
-    is_for_link_queue = instruction.database == WHOLE_INSTANCE
-    if reader.closed or reader.queue.name != instruction.queue or delays(reader.queue.topic) != is_for_link_queue:
+    if reader.closed or reader.queue.name != instruction.queue:
         return None
     conversation = UUID(bytes=instruction.conversation)
     try:

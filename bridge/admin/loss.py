@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID, uuid4
 
-from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, find_queue
 from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.outcomes import queue_at
+from konverse.bridge.client.transmission import NAME, find_queue
 from konverse.bridge.kafka.clients import LogTruncated
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.log_reader import LogReader
@@ -123,11 +123,10 @@ class LossAcceptance:
         try:
             queue = self._catalog.get(Queue, name)
         except QueueNotFound:
-            wanted = {one.name: one for one in (TRANSMISSION, LINK)}.get(name)
-            of_instance = None if wanted is None else find_queue(self._kafka, self._settings.instance, wanted)
-            if of_instance is None:
+            transmission = find_queue(self._kafka, self._settings.instance) if name == NAME else None
+            if transmission is None:
                 raise
-            queue = of_instance
+            queue = transmission
         if not 0 <= partition < queue.partitions:
             raise BadInput(f"queue {name!r} has no partition {partition}; it has {queue.partitions}, counted from 0")
         Topics(self._kafka).same_queue(queue)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from uuid import UUID, uuid4
 
-from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, InstanceQueue, find_queue
 from konverse.bridge.client.connection import Connection
+from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.owner.follower import UNREADABLE, Follower
 from konverse.bridge.reader.drain_check import DrainCheck
@@ -187,16 +187,14 @@ class Operations:
         If both sides live in the database, the suspended one is ended, or both when neither is suspended; `queue`
         chooses one. `cleanup` means WITH CLEANUP: each side in the database is removed at once, with its waiting
         messages and its undelivered outputs, without notifying the peer (behaviours 120, 121). Use it only when one
-        side is gone for good. Messages that wait for the place of their target go too, which takes a `konverse server`.
-        A side in another database is ended by a broker of that database.
+        side is gone for good. A side in another database is ended by a broker of that database.
         Raises InvalidError for a code without a description, or the reverse (112). Within the process that began a
         dialog, use `Dialog.end`.
         """
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
-            removing = Sweep(Action.CLEANUP, lambda one: one.id == conversation)
-            if not self._instructions.sweep(removing, queue, timeout, self._instructions.link_partitions()):
+            if not self._instructions.sweep(Sweep(Action.CLEANUP, lambda one: one.id == conversation), queue, timeout):
                 raise self._instructions.not_found(conversation)
             return
         self._instructions.instruct(conversation, queue, Command(Action.END, error, description), timeout)
@@ -260,8 +258,7 @@ class Operations:
                 ended[one.conversation] = None
             return one.conversation in ending
 
-        elsewhere = (*sides.elsewhere(ending), *self._instructions.link_partitions())
-        self._instructions.sweep(Sweep(Action.CLEANUP, concerns), None, timeout, elsewhere)
+        self._instructions.sweep(Sweep(Action.CLEANUP, concerns), None, timeout, sides.elsewhere(ending))
         return [UUID(bytes=conversation) for conversation in ended]
 
     @checked
@@ -303,13 +300,13 @@ class Operations:
 
     @checked
     def lag(self, queue: str | None = None) -> Iterator[PartitionLag]:
-        """The backlog of each partition of a queue, or of all queues of the database and those of the instance.
+        """The backlog of each partition of a queue, or of all queues of the database and the transmission queue.
 
         Folded from the logs; claims nothing and needs no Redis. Raises QueueNotFound, KafkaUnavailable.
         """
         self._check_open()
-        only = self._named(queue)
-        queues = [*self._catalog.all(Queue), *self.instance_queues()] if only is None else [only]
+        only, shared = self._named(queue), None if queue is not None else self.transmission_queue()
+        queues = [*self._catalog.all(Queue), *filter(None, [shared])] if only is None else [only]
         groups = ConsumerGroups(self._kafka)
         for each in queues:
             yield from lag_of(self._kafka, each, groups)
@@ -340,16 +337,8 @@ class Operations:
 
     def transmission_queue(self) -> Queue | None:
         """The transmission queue of the instance; None before the first client transaction."""
-        return self.instance_queue(TRANSMISSION)
-
-    def instance_queue(self, wanted: InstanceQueue) -> Queue | None:
-        """A queue that all databases of the instance share; None before it is needed for the first time."""
         self._check_open()
-        return find_queue(self._kafka, self._settings.instance, wanted)
-
-    def instance_queues(self) -> list[Queue]:
-        """The queues that all databases of the instance share: transmission queue and link queue, as far as there."""
-        return [*filter(None, map(self.instance_queue, (TRANSMISSION, LINK)))]
+        return find_queue(self._kafka, self._settings.instance)
 
     def _named(self, queue: str | None) -> Queue | None:
         return None if queue is None else self._catalog.get(Queue, queue)

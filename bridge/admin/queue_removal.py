@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, drop_queue, find_queue
 from konverse.bridge.client.connection import Connection
+from konverse.bridge.client.transmission import NAME, drop_queue, find_queue
 from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.bridge.redis.view import forget_view
@@ -24,12 +24,12 @@ class QueueRemoval:
 
     def drop_transmission(self, *, force: bool) -> bool:
         """Drop the transmission queue of the instance with `force`; False when there is none. Raises StillUsed."""
-        if not force and find_queue(self._kafka, self._settings.instance, TRANSMISSION) is not None:
+        if not force and find_queue(self._kafka, self._settings.instance) is not None:
             raise StillUsed(
-                f"queue {TRANSMISSION.name!r} is the transmission queue of all databases of instance "
-                f"{self._settings.instance!r}; drop_queue({TRANSMISSION.name!r}, force=True) gives up its transactions"
+                f"queue {NAME!r} is the transmission queue of all databases of instance {self._settings.instance!r}; "
+                f"drop_queue({NAME!r}, force=True) gives up the transactions in it"
             )
-        return force and drop_queue(self._kafka, self._topics, self._settings.instance, TRANSMISSION)
+        return force and drop_queue(self._kafka, self._topics, self._settings.instance)
 
     def check(self, queue: Queue) -> None:
         """Raise StillUsed while a conversation needs the queue; TopicMismatch, PartitionHalted if that is unknown."""
@@ -54,15 +54,10 @@ class QueueRemoval:
             forget_view(self._settings.redis, queue)
 
     def _check_awaited(self, queue: Queue) -> None:
-        """Raise StillUsed while other queues have conversations or records for this one.
-
-        These are queues of services that were on this one, and the link queue, from which delayed conversations come.
-        """
+        """Raise StillUsed while other queues of services that were on this one have conversations or records for it."""
         services = [service for service in self._catalog.all(Service) if queue.name in service.queues_before]
         names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
-        link = find_queue(self._kafka, self._settings.instance, LINK)
-        others = [known for known in self._catalog.all(Queue) if known.name in names]
-        for other, number in partitions_of([*others, *([] if link is None else [link])]):
+        for other, number in partitions_of(known for known in self._catalog.all(Queue) if known.name in names):
             with Follower(self._kafka, other, number) as following:
                 state = following.catch_up()
                 stubs = sum(

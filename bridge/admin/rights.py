@@ -13,7 +13,6 @@ from konverse.schemas.identifiers import (
     data_topic,
     instruction_topic,
     journal_topic,
-    link_topic,
     open_topic,
     snapshot_topic,
     succession_topic,
@@ -56,7 +55,6 @@ class ProcessRights:
         self._own = [data_topic(instance, database, queue) for queue in queues]
         self._to = [data_topic(instance, database, queue) for queue in to]
         self._transmission = transmission_topic(instance)
-        self._link = link_topic(instance)
         self._knows = on_topic(catalog_topic(instance), _READ, _SETTINGS)
         self._dates = on_topic(open_topic(instance), _WRITE)
         self._listens = on_topic(instruction_topic(instance), _READ)
@@ -72,7 +70,6 @@ class ProcessRights:
             Grant(self._sends()),
             Grant(_reads(self._to), "for a new id after 12 hours without an acknowledgement, and for broker.outcome"),
             Grant(_reads(self._own), "for dialog.bounced, while no reader of this process reads the queue"),
-            Grant(self._delays(), "for services that routing does not find yet"),
         ]
 
     def client(self) -> list[Grant]:
@@ -82,11 +79,6 @@ class ProcessRights:
     def transmitter(self) -> list[Grant]:
         """`konverse transmit`."""
         return [Grant([*self._sends(), *self._listens, *_owns([self._transmission])])]
-
-    def server(self) -> list[Grant]:
-        """`konverse server`, which sends delayed conversations on to the queues `to`."""
-        link = [*_owns([self._link]), *on_topic(self._link, _WRITE)]
-        return [Grant([*self._knows, *self._dates, *self._listens, *link, *_writes(self._to)])]
 
     def reader(self) -> list[Grant]:
         """A process that reads queues, whose handlers send to others."""
@@ -105,10 +97,7 @@ class ProcessRights:
 
     def operator(self) -> list[Grant]:
         """`konverse suspended`, `suspend`, `resume`, `skip` and `end`."""
-        return [
-            Grant([*self._knows, *self._dates, *self._commands, *_reads(self._own)]),
-            Grant(_reads([self._link]), "for konverse end --cleanup and end_leaked"),
-        ]
+        return [Grant([*self._knows, *self._dates, *self._commands, *_reads(self._own)])]
 
     def auditor(self) -> list[Grant]:
         """`konverse verify`."""
@@ -123,7 +112,6 @@ class ProcessRights:
                 [*_reads([self._transmission]), *_describes([self._transmission])],
                 "for konverse lag and view without the name of a queue",
             ),
-            Grant(_reads([self._link]), "for messages that wait for a place"),
         ]
 
     def loss(self) -> list[Grant]:
@@ -143,7 +131,7 @@ class ProcessRights:
             ]),
             Grant(self._dates, "for the lifetime of a route"),
             Grant(
-                [*self._dates, *self._commands, *_reads([*self._own, self._link])],
+                [*self._dates, *self._commands, *_reads(self._own)],
                 "for alter_database(new_broker=True), with all queues of the database",
             ),
         ]  # fmt: skip
@@ -176,10 +164,6 @@ class ProcessRights:
         progress = [Right(GROUP, name, operation) for name in groups for operation in (_READ, _DELETE)]
         return [self.reader()[0], Grant(progress, "for `progress` of route_arrow")]
 
-    def _delays(self) -> list[Right]:
-        logs = [right for log in logs_of(self._link)[1:] for right in on_topic(log, _DESCRIBE, _SETTINGS)]
-        return [*on_topic(self._link, _WRITE, _SETTINGS), *logs]
-
     def _sends(self) -> list[Right]:
         return [*self._knows, *self._dates, *_writes(self._to), *_writes(self._own)]
 
@@ -198,7 +182,6 @@ KINDS: Final = {
     "sender": ProcessKind(ProcessRights.sender, "begins dialogs and sends"),
     "client": ProcessKind(ProcessRights.client, "sends in client transactions"),
     "transmitter": ProcessKind(ProcessRights.transmitter, "runs konverse transmit", has_queues=False),
-    "server": ProcessKind(ProcessRights.server, "runs konverse server", has_queues=False),
     "reader": ProcessKind(ProcessRights.reader, "reads queues, with handlers that send to others"),
     "router": ProcessKind(ProcessRights.reader, "reads a queue and forwards to others"),
     "pool": ProcessKind(ProcessRights.pool, "sends through pools"),

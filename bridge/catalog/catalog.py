@@ -19,7 +19,6 @@ from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.headers import header_of
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
-from konverse.schemas.catalog.broker_configuration import MISSING_BINDING, MISSING_ROUTE, NOTICE
 from konverse.schemas.catalog.objects import (
     CatalogObject,
     Change,
@@ -60,11 +59,8 @@ _BORN_IDS: Final[dict[tuple[str, str], int]] = {
     ("message type", ERROR): 1,
     ("message type", END_DIALOG): 2,
     ("message type", DIALOG_TIMER): 3,
-    ("message type", MISSING_ROUTE): 4,
-    ("message type", MISSING_BINDING): 5,
     ("message type", DEFAULT): 14,
     ("contract", DEFAULT): 1,
-    ("contract", NOTICE): 2,
     ("route", AUTO_CREATED_LOCAL): 1,
 }
 

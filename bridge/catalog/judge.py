@@ -9,14 +9,12 @@ Source: behaviours 3 to 6, 16, 132, 133.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.validation.rules import SchemaRule
 from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
-from konverse.dialog.owner.relocations import RoutedPlace
-from konverse.dialog.state.delayed import RouteWanted
 from konverse.dialog.state.endpoint import Terms
 from konverse.dialog.transaction.received import Clauses, Rule
 from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service, Validation
@@ -59,17 +57,6 @@ class BodyCheck(NamedTuple):
     """The schema, encoded for the validator; None: no schema."""
 
 
-class RoutedPlaces(Protocol):
-    """Routing, as the owners of a link queue ask it."""
-
-    @property
-    def version(self) -> object:
-        """Differs after each change of the catalog that may lead conversations elsewhere."""
-
-    def find(self, wanted: Iterable[RouteWanted]) -> Mapping[RouteWanted, RoutedPlace]:
-        """The places that are known now, for some of the wanted routes. Raises Unavailable."""
-
-
 class Rules(NamedTuple):
     """Policy of a reader's owners: admission, sending, beginning dialogs."""
 
@@ -83,8 +70,6 @@ class Rules(NamedTuple):
     """Called with each former queue of a service on the queue being read; None: former queues are left alone."""
     catalog: Catalog | None = None
     """Knows the topic ids of destination queues; None: a topic's id is taken from its first description."""
-    places: RoutedPlaces | None = None
-    """Routing for the delayed conversations of a link queue; None: the queue has none."""
 
 
 class CatalogJudge:

@@ -8,28 +8,24 @@ begin a conversation under one id make the same choice while they know the same 
 from __future__ import annotations
 
 import hashlib
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.routing.routes.decision import MatchStep, RouteDecision, RouteOutcome, RouteQuestion, decide
+from konverse.routing.routes.decision import RouteDecision, RouteOutcome, RouteQuestion, decide
 from konverse.routing.routes.instance import MSDB, BrokerDatabase, RoutingInstance
 from konverse.routing.routes.table import RouteTable
-from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.catalog.objects import Service
 from konverse.schemas.catalog.routes import NEVER, Route
 from konverse.schemas.errors import InvalidState, NotSupportedYet, ServiceNotFound, UnknownObject
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 
 from .catalog import Catalog
-from .instance_queues import LINK, ensure_queue
 
-log: Final = logging.getLogger("konverse.routing")
 Found = TypeVar("Found")
 
 
@@ -56,13 +52,9 @@ class LocatedService(NamedTuple):
 class Network:
     """The routes and services of an instance, seen from one database. Thread-safe."""
 
-    def __init__(self, kafka: Kafka, catalog: Catalog, database: str | None = None) -> None:
-        """`database` begins the conversations; None: the one of the catalog."""
+    def __init__(self, kafka: Kafka, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.database = catalog.database if database is None else database
         self._kafka = kafka
-        self._link: Queue | None = None
-        self._delays = LogThrottle()
         self._prepared: _Prepared | None = None
         """Replaced as a whole, so that a thread never sees tables of two versions."""
         self._preparing = threading.Lock()
@@ -75,28 +67,21 @@ class Network:
         the service), InvalidState when the broker of this database is disabled, and NotSupportedYet when the routes
         lead to another instance.
         """
-        decision = self._decided(service, broker_id, conversation)
-        if decision.database is None:
-            raise self._unplaced(service, decision)
-        return decision.database.name
-
-    def _decided(self, service: str, broker_id: UUID | None, conversation: bytes) -> RouteDecision:
         self.catalog.refresh_every()  # else a process that only begins dialogs would never notice a new route
         self._check_enabled()
         decision = self._decide(service, broker_id, conversation)
         if decision.outcome is not RouteOutcome.DELIVER:
             self.catalog.refresh()
             decision = self._decide(service, broker_id, conversation)
-        return decision
-
-    def _unplaced(self, service: str, decision: RouteDecision) -> ServiceNotFound | NotSupportedYet:
+        if decision.database is not None:
+            return decision.database.name
         if decision.outcome is RouteOutcome.SEND:
-            return NotSupportedYet(
-                f"service {service!r} is elsewhere, by the routes of database {self.database!r}: {decision.reason}. "
-                "Dialogs do not leave their instance yet"
+            raise NotSupportedYet(
+                f"service {service!r} is elsewhere, by the routes of database {self.catalog.database!r}: "
+                f"{decision.reason}. Dialogs do not leave their instance yet"
             )
-        return ServiceNotFound(
-            f"there is no service {service!r} for a dialog that begins in database {self.database!r}: "
+        raise ServiceNotFound(
+            f"there is no service {service!r} for a dialog that begins in database {self.catalog.database!r}: "
             f"{decision.reason}; names are compared byte by byte. Create the service with "
             "broker.admin.create_service(…), or a route to it",
             8490 if decision.outcome is RouteOutcome.REFUSE else None,
@@ -105,12 +90,12 @@ class Network:
     def _check_enabled(self) -> None:
         """Raise InvalidState when the broker of this database is disabled: no dialog begins in it."""
         catalog = self.catalog
-        if catalog.broker_of(self.database).enabled:
+        if catalog.broker_of(catalog.database).enabled:
             return
         catalog.refresh()
-        if not catalog.broker_of(self.database).enabled:
+        if not catalog.broker_of(catalog.database).enabled:
             raise InvalidState(
-                f"the broker of database {self.database!r} is disabled, so no dialog begins there; enable it with "
+                f"the broker of database {catalog.database!r} is disabled, so no dialog begins there; enable it with "
                 "broker.admin.alter_database(enabled=True)"
             )
 
@@ -121,79 +106,24 @@ class Network:
     def _located(self, name: str, database: str) -> LocatedService:
         return LocatedService(self.catalog.get_in(database, Service, name), database)
 
-    def placed(
-        self,
-        service: str,
-        broker_id: UUID | None,
-        conversation: bytes,
-        find: Callable[[str], Found],
-        delay: Callable[[], Found] | None = None,
-    ) -> Found:
-        """The result of `find` in the database where a conversation goes. Repeated if a DROP came in between.
-
-        Where the conversation must wait for a route or a service, the result of `delay`, if given.
-        """
+    def placed(self, service: str, broker_id: UUID | None, conversation: bytes, find: Callable[[str], Found]) -> Found:
+        """The result of `find` in the database where a conversation goes. Repeated if a DROP came in between."""
         while True:
             version = self.catalog.routed_version
             try:
-                decision = self._decided(service, broker_id, conversation)
-                if decision.database is not None:
-                    return find(decision.database.name)
-                if delay is not None and decision.outcome in (RouteOutcome.DELAY, RouteOutcome.SEND):
-                    self._log_delay(service, decision)
-                    return delay()
-                raise self._unplaced(service, decision)
+                return find(self.place(service, broker_id, conversation))
             except UnknownObject:
                 if self.catalog.routed_version == version:
                     raise
 
-    def _log_delay(self, service: str, decision: RouteDecision) -> None:
-        """Warn of delayed dialogs, seldom: the name of the service may be misspelt."""
-        if count := self._delays.due(service):
-            log.warning(
-                "%s with service %r: %s. The messages wait until the service, or a route to it, is created; names are "
-                "compared byte by byte. `konverse server` sends them on",
-                "a dialog is delayed" if count == 1 else f"{count:,} dialogs are delayed",
-                service,
-                decision.reason,
-            )
-
-    def known(self, service: str, broker_id: UUID | None, conversation: bytes) -> LocatedService:
-        """The service that a conversation would reach, as far as is known here, without Kafka. Raises as `place`."""
-        self._check_enabled()
-        decision = self._decide(service, broker_id, conversation)
-        if decision.database is None:
-            raise self._unplaced(service, decision)
-        return self._located(service, decision.database.name)
-
-    def status(self, service: str, broker_id: UUID | None) -> str:
-        """Why a conversation with this service is delayed, as far as is known here (GET_TRANSMISSION_STATUS)."""
-        decision = self._decide(service, broker_id, b"")
-        if decision.outcome is RouteOutcome.DELIVER:
-            return f"It is about to be sent on: {decision.reason}"
-        if decision.outcome is RouteOutcome.SEND:
-            return f"Dialogs do not leave their instance yet: {decision.reason}"
-        return f"The target service name could not be found: {decision.reason}"
-
-    def link(self) -> Queue:
-        """The queue in which conversations wait for a route or a service, created if there is none."""
-        if self._link is None:
-            self._link = ensure_queue(self._kafka, self.catalog.instance, LINK)
-            self.catalog.refresh()  # senders compare the topics of their destinations with it
-        return self._link
-
     def is_here(self, service: str) -> bool:
         """Whether a conversation with this service would find it in this database, as far as is known here."""
         database = self._decide(service, None, b"").database
-        return database is not None and database.name == self.database
+        return database is not None and database.name == self.catalog.database
 
-    def reaches(self, service: str, broker_id: UUID | None = None) -> bool:
+    def reaches(self, service: str) -> bool:
         """Whether a conversation with this service would find it in the instance, as far as is known here."""
-        return self._decide(service, broker_id, b"").outcome is RouteOutcome.DELIVER
-
-    def asks(self, service: str, broker_id: UUID | None) -> bool:
-        """Whether a conversation with this service waits for a broker configuration service (R16)."""
-        return self._decide(service, broker_id, b"").step is MatchStep.ASK
+        return self._decide(service, None, b"").outcome is RouteOutcome.DELIVER
 
     def explain(self, question: RouteQuestion) -> RouteDecision:
         """The decision for a new conversation at the present moment, after a refresh of the catalog."""
@@ -207,7 +137,7 @@ class Network:
         if known is not None:
             return known
         lots = _Lots(conversation)
-        question = RouteQuestion(service, broker_id, self.database)
+        question = RouteQuestion(service, broker_id, self.catalog.database)
         decision = decide(question, prepared.instance, prepared.tables, lots)
         if not lots.drawn:
             if len(prepared.decisions) >= WAY_ENTRIES_MAX:
@@ -238,7 +168,7 @@ class Network:
 
     def _instance(self) -> RoutingInstance:
         catalog = self.catalog
-        names = {self.database, MSDB, *catalog.known_databases()}
+        names = {catalog.database, MSDB, *catalog.known_databases()}
         return RoutingInstance(
             BrokerDatabase(
                 name,
@@ -254,7 +184,7 @@ class Network:
 
         No decision for this database uses the routes of others.
         """
-        routes = {name: self.catalog.known_in(name, Route) for name in (self.database, MSDB)}
+        routes = {name: self.catalog.known_in(name, Route) for name in (self.catalog.database, MSDB)}
         expire = any(route.expires_ms != NEVER for some in routes.values() for route in some)
         now_ms = kafka_time_ms(self._kafka) if expire else 0
         return {name: RouteTable.of(name, some, now_ms) for name, some in routes.items()}

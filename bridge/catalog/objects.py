@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from reprlib import Repr
 from typing import Final
 
-from konverse.schemas.catalog.broker_configuration import MISSING_BINDING, MISSING_ROUTE, NOTICE
 from konverse.schemas.catalog.objects import (
     CatalogObject,
     Contract,
@@ -79,10 +78,7 @@ BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
     ("message type", END_DIALOG): MessageType(END_DIALOG, Validation.EMPTY),
     ("message type", DIALOG_TIMER): MessageType(DIALOG_TIMER, Validation.EMPTY),
     ("message type", ERROR): MessageType(ERROR, Validation.WELL_FORMED_XML),
-    ("message type", MISSING_ROUTE): MessageType(MISSING_ROUTE, Validation.WELL_FORMED_XML),
-    ("message type", MISSING_BINDING): MessageType(MISSING_BINDING, Validation.WELL_FORMED_XML),
     ("contract", DEFAULT): Contract(DEFAULT, {DEFAULT: SentBy.ANY}),
-    ("contract", NOTICE): Contract(NOTICE, {MISSING_ROUTE: SentBy.INITIATOR, MISSING_BINDING: SentBy.INITIATOR}),
     ("route", AUTO_CREATED_LOCAL): Route(AUTO_CREATED_LOCAL, LOCAL),
 }
 """Objects that every database starts with. Only the route can be dropped (behaviours 8, 155)."""

@@ -28,7 +28,6 @@ from .route import route
 from .router import router
 from .routing_table import table
 from .run import run
-from .server import server
 from .show import list_catalog
 from .transmit import transmit
 from .verify import verify
@@ -132,7 +131,6 @@ app.command("accept-loss")(accept_loss)
 app.command("acl")(acl)
 app.command("end")(end)
 app.command("transmit")(transmit)
-app.command("server")(server)
 router.command("explain")(explain)
 app.add_typer(route, name="route")
 app.add_typer(router, name="router")

@@ -77,7 +77,7 @@ def verify(
         if not chosen:
             where = "no database of the instance" if all_databases else f"database {broker.database!r}"
             raise QueueNotFound(f"{where} has {'a queue' if all_databases else 'nothing'} to verify")
-        chosen += [] if queues else broker.operations.instance_queues()
+        chosen += [queue for queue in [broker.operations.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
         verification = broker.operations.verification(chosen, since_ms)
         judged = _spread(master) if spark else None

@@ -2,8 +2,7 @@
 
 A client's dialog may have its home in any partition of the initiator's queue. A handler's dialog has its home in the
 partition that the handler reads. The target is a queue of the database that the routes choose (`Network.place`). This
-choice is final: the BEGIN block names the partition, so later changes of routes concern later dialogs. Where there is
-no such database, the target is the link queue, from which `konverse server` sends the conversation on.
+choice is final: the BEGIN block names the partition, so later changes of routes concern later dialogs.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.received import Clauses
 from konverse.routing.loops import with_hops
 from konverse.routing.partitioning import choose_home, choose_partition
-from konverse.schemas.catalog.objects import Contract, Queue, Service
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.catalog.priorities import BrokerPriority, level_of
 from konverse.schemas.errors import BadInput, ConversationOver, ForeignGroup, InvalidSettings
 from konverse.schemas.identifiers import Address
@@ -91,11 +90,7 @@ def begin_block(
         raise InvalidSettings("a dialog takes its group from `related_to` or from `group`: give one, not both")
     conversation = random_id() if conversation_id is None else conversation_id.bytes
     placed, (home, far) = network.placed(
-        to_service,
-        broker_id,
-        conversation,
-        partial(_placed, catalog, from_service, to_service, contract),
-        lambda: (catalog.placed(from_service), delayed_queues(network, from_service, contract)),
+        to_service, broker_id, conversation, partial(_placed, catalog, from_service, to_service, contract)
     )
     if related_to is not None:
         group, home_address = related_to.begin.group, related_to.begin.home
@@ -151,14 +146,6 @@ def _placed(
             return placed, queues
 
 
-def delayed_queues(network: Network, from_service: str, contract: str) -> tuple[Queue, Queue]:
-    """The queue of the initiator, and the link queue, where the conversation waits for a route or a service."""
-    catalog = network.catalog
-    home = catalog.get(Queue, catalog.get(Service, from_service).queue)
-    catalog.get(Contract, contract)
-    return home, network.link()
-
-
 def named_broker_id(own: uuid.UUID, named: uuid.UUID | str | None) -> uuid.UUID | None:
     """The broker id that a dialog names (behaviours 42, 134). Raises BadInput."""
     if named is None or named == CURRENT_DATABASE:
@@ -181,9 +168,7 @@ def begin_here(network: Network, queue: Queue, partition: int, clauses: Clauses)
     from_service, to_service, contract, group, key, lifetime_ms, hops = clauses
     conversation = with_hops(random_id(), hops) if hops else random_id()
     queues_of = partial(network.catalog.queues_of, from_service, to_service, contract)
-    home, far = network.placed(
-        to_service, None, conversation, queues_of, partial(delayed_queues, network, from_service, contract)
-    )
+    home, far = network.placed(to_service, None, conversation, queues_of)
     if home.topic != queue.topic:
         raise InvalidSettings(
             f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: "

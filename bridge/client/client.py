@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from konverse.bridge.catalog.destinations import Destinations
-from konverse.bridge.catalog.instance_queues import TRANSMISSION, ensure_queue
 from konverse.bridge.reader.readers import Readers
 from konverse.dialog.session.outcome import Outcome
 from konverse.schemas.catalog.objects import Queue
@@ -23,7 +22,7 @@ from .mailboxes import Mailboxes
 from .outcomes import Sessions, opened
 from .sender import Sender
 from .transaction import ClientTransaction
-from .transmission import Transmission
+from .transmission import Transmission, ensure_queue
 
 
 class Client:
@@ -97,7 +96,7 @@ class Client:
         with self._opening:
             self._connection.check_open()
             if self._transmission is None:
-                queue = ensure_queue(self._connection.kafka, settings.instance, TRANSMISSION)
+                queue = ensure_queue(self._connection.kafka, settings.instance)
                 with self._lock:
                     self._connection.check_open()
                     self._transmission = Transmission(

@@ -15,7 +15,6 @@ from uuid import UUID
 from confluent_kafka import Message, Producer
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.instance_queues import TRANSMISSION, find_queue
 from konverse.bridge.kafka.appends import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import WriterIds
@@ -44,6 +43,7 @@ from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.token import Sent, Token
 
 from .session_ids import SessionRenewal
+from .transmission import find_queue
 
 log: Final = logging.getLogger("konverse.outcomes")
 
@@ -58,7 +58,7 @@ def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
     Raises QueueNotFound when it was dropped or created again.
     """
     if address.topic == transmission_topic(catalog.instance):
-        queue = find_queue(kafka, catalog.instance, TRANSMISSION)
+        queue = find_queue(kafka, catalog.instance)
     else:
         catalog.refresh()
         queue = catalog.queues().get(address.topic)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
@@ -25,12 +27,21 @@ from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.session.session import Session
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, PartitionHalted
+from konverse.schemas.errors import AlreadyExists, BrokerClosed, KafkaUnavailable, PartitionHalted, TopicMismatch
+from konverse.schemas.identifiers import transmission_topic
 
 if TYPE_CHECKING:
     from .sender import Sender
 
 log: Final = logging.getLogger("konverse.transmission")
+
+NAME: Final = "transmission"
+WHOLE_INSTANCE: Final = ""
+"""Database whose catalog has the transmission queue. No user database can have an empty name."""
+
+PARTITIONS: Final = 4
+KEEP_MS: Final = 7 * 24 * 3_600_000
+"""Expanded transactions are kept this long for the verifier."""
 
 DECIDE_WITHIN_MS: Final = 10
 """Commit soon: there are no receivers to batch for, and senders wait for the outputs."""
@@ -42,6 +53,60 @@ ARRIVAL_CHECK_URGENT_S: Final = 0.01
 
 ARRIVAL_S: Final = 5.0
 """On close, wait this long for the outputs of the transactions. They arrive without this process, too."""
+
+
+def find_queue(kafka: Kafka, instance: str) -> Queue | None:
+    """The transmission queue; None before the first transaction of the instance."""
+    catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
+    try:
+        return catalog.find(Queue, NAME)
+    finally:
+        catalog.close()
+
+
+def ensure_queue(kafka: Kafka, instance: str) -> Queue:
+    """The transmission queue, created if there is none."""
+    found = find_queue(kafka, instance)
+    if found is not None:
+        Topics(kafka).check_queue(found)
+        return found
+    try:
+        queue = Topics(kafka).make_queue(NAME, transmission_topic(instance), PARTITIONS, KEEP_MS)
+    except TopicMismatch:
+        found = find_queue(kafka, instance)
+        if found is None:
+            raise
+        return found  # another process created it meanwhile and has already written to it
+    catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
+
+    def decide() -> Queue:
+        if catalog.find(Queue, NAME) is not None:
+            raise AlreadyExists
+        return queue
+
+    try:
+        with suppress(AlreadyExists):
+            catalog.change(NAME, decide, Queue)
+        return catalog.get(Queue, NAME)
+    finally:
+        catalog.close()
+
+
+def drop_queue(kafka: Kafka, topics: Topics, instance: str) -> bool:
+    """Drop the transmission queue with the transactions that it holds; False when there is none.
+
+    The next transaction of a new process creates the queue again. A drop that failed half-way is completed.
+    """
+    with closing(Catalog(kafka, instance, WHOLE_INSTANCE)) as catalog:
+        found = catalog.find(Queue, NAME)
+        if found is not None:
+            catalog.change(NAME, lambda: None, Queue)
+        else:
+            found = catalog.dropped_queue(NAME)
+            if found is None or not topics.remain(found):
+                return False
+        topics.delete(found)
+    return True
 
 
 def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> Reader:

@@ -68,7 +68,6 @@ from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 from .alarms import log_alarms
 from .catalog_changes import CatalogChanges
 from .closing_log import log_unreleased
-from .delayed_routing import DelayedRouting
 from .effects import EffectMethod, run_effects
 from .group_locator import GroupLocator
 from .journal import JournalAppender
@@ -109,7 +108,6 @@ class OwnerDriver:
         self.handing_out = HandingOut()
         """Chooses the next group to hand out among these owners."""
         self.catalog_changes = CatalogChanges(rules, queue, self.owners)
-        self.delayed = None if rules.places is None else DelayedRouting(rules.places, self.owners)
         self._kafka = kafka
         self._rules = rules
         self._notifier = notifier
@@ -140,12 +138,6 @@ class OwnerDriver:
         self.attach: Callable[[Owner], None] | None = None
         """Makes the reader the host of an owner's transactions: the reader is notified when their blocks end."""
         self._view = None if view is None else view()  # last: its thread would go on if a client cannot be created
-
-    def read(self) -> None:
-        """Read the catalog, and ask routing, if an owner waits for it. Without the reader's lock: Kafka may be slow."""
-        self.catalog_changes.read()
-        if self.delayed is not None:
-            self.delayed.read()
 
     # -------------------------------------------------------------------------------------------------- partitions
 
@@ -336,8 +328,6 @@ class OwnerDriver:
         if now != self._ticked_at:
             self._ticked_at = now
             self.catalog_changes.step()
-            if self.delayed is not None:
-                self.delayed.step()
             # the topics of a dropped queue are gone: nothing can be committed, released or delivered there
             if self.catalog_changes.dropped:
                 for number in list(self.owners):

@@ -616,7 +616,7 @@ class Reader:
         return False
 
     def _pump(self, *, keep_up: bool) -> bool:
-        self._driver.read()
+        self._driver.catalog_changes.read()
         with self._lock:
             if self._closed:
                 return False

@@ -122,12 +122,11 @@ def _counted(fold: SecondState) -> dict[str, int | None]:
 def _side(side: Side) -> tuple[Any, ...]:
     waiting = [] if side.ended else side.heard[len(side.consumed) :]
     return (
-        side.index, side.code, side.opener, side.peer_at, side.numbering, side.received, len(side.consumed),
+        side.index, side.code, side.opener, side.peer_at, side.numbering, len(side.heard), len(side.consumed),
         [(heard.type, heard.body, heard.timestamp_ms, heard.origin) for heard in waiting],
         side.error is not None, side.rang is not None, side.timer_ms, side.expires_ms, side.end_of_stream,
         side.voices, side.group, side.generation, side.previous,
         side.finished, side.peer_finished, side.answer, side.askers, side.level,
-        side.delayed and [(record.offset, record.header, record.body) for _, record in side.delayed],
     )  # fmt: skip
 
 

@@ -45,7 +45,6 @@ from konverse.schemas.wire.records import (
 from konverse.schemas.wire.snapshot import (
     BASE,
     CLEANED,
-    DELAYED,
     ENDPOINTS,
     LEAVING,
     LEVELS,
@@ -62,7 +61,7 @@ from konverse.schemas.wire.snapshot import (
 from konverse.schemas.wire.varint import varint
 
 from .journal import JournalJudge
-from .records import Key, LogRecord, Record
+from .records import Key, LogRecord
 
 UNKNOWN: Final = Output(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """Stands for an output that was acknowledged before the snapshot."""
@@ -359,20 +358,11 @@ def _leave(fold: SecondFold, item: dict[str, Any]) -> None:
     fold.moves.leaving[item["group"]] = address_from_avro(item["to"])
 
 
-def _delay(fold: SecondFold, item: dict[str, Any]) -> None:
-    envelope, body = decode_envelope(item["header"]), item["body"]
-    told = None if body is None else fold.brief(body)
-    record = Record(item["offset"], item["header"], told, item["timestamp_ms"], -1, len(body or b""))
-    for side in _known(fold, [item["endpoint"]]):
-        side.delayed = [*(side.delayed or ()), (envelope, record)]
-
-
 _ENTRIES: Final[dict[str, Callable[[SecondFold, dict[str, Any]], None]]] = {
     WAITING: _wait,
     MAILBOX: _keep,
     CLEANED: _clean,
     NAMED: _name,
     LEAVING: _leave,
-    DELAYED: _delay,
 }
 """Section -> function that restores one entry of it."""

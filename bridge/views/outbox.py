@@ -1,15 +1,14 @@
-"""Rows of sys.transmission_queue: outputs in the outboxes of partitions, and messages of delayed conversations."""
+"""Rows of sys.transmission_queue from the outboxes of partitions: outputs not known to have arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 
 from konverse.bridge.client.outgoing import APPLICATION_KINDS, Names, Outgoing
-from konverse.dialog.state.delayed import RouteWanted
 from konverse.dialog.state.outbox import Run, Stream
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.envelope import CONVERSATION_AT, decode, decode_suffix
+from konverse.schemas.wire.envelope import CONVERSATION_AT, decode_suffix
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 
 from .partitions import Folded
@@ -37,27 +36,6 @@ def outputs(folded: Folded, no_owner_reason: str, topics: Collection[str]) -> It
                     conversation = run.prefix[CONVERSATION_AT:]
                     yield Outgoing(conversation, role, kind, suffix.message_type, sequence, body, names, status)
             counter += len(run.bodies)
-
-
-def delayed(
-    folded: Folded, no_owner_reason: str, topics: Collection[str], status: Callable[[RouteWanted], str]
-) -> Iterator[Outgoing]:
-    """Messages that wait in a partition of the link queue for the place of their conversation.
-
-    Only those of conversations that began in one of `topics`. `status` describes why routing finds no place.
-    """
-    state = folded.ahead.state
-    for endpoint in state.delayed:
-        one = state.delayed.of(endpoint)
-        if one is None or one.wanted.topic not in topics:
-            continue
-        conversation, names = endpoint.conversation, Names.of(one.begin)
-        held_up = f"{no_owner_reason}: run `konverse server`" if no_owner_reason else status(one.wanted)
-        for record in one.records:
-            envelope = decode(record.header)
-            if envelope.kind in APPLICATION_KINDS:
-                said = envelope.suffix.message_type, envelope.sequence, record.body, names, held_up
-                yield Outgoing(conversation, envelope.role, envelope.kind, *said)
 
 
 def _is_ours(stream: Stream, suffix: Suffix, topics: Collection[str]) -> bool:

@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.instance_queues import LINK, TRANSMISSION, InstanceQueue
-from konverse.bridge.catalog.network import Network
 from konverse.bridge.client.outgoing import Names, Outgoing, TransmissionQueueRow, missing_names
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.owner.follower import partitions_of
 from konverse.bridge.runtime.arguments import checked, did_you_mean
 from konverse.bridge.validation.validator import Validator
-from konverse.dialog.state.delayed import RouteWanted
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput
 from konverse.schemas.identifiers import Role
@@ -23,7 +20,7 @@ from konverse.schemas.identifiers import Role
 from . import objects
 from .contents import Contents
 from .endpoints import NOT_IN_REDIS, endpoints, groups, shown_endpoint
-from .outbox import delayed, outputs
+from .outbox import outputs
 from .partitions import Folded, StateReader
 from .rows import (
     ConversationEndpointRow,
@@ -63,14 +60,14 @@ class Views:
         catalog: Catalog,
         validator: Validator,
         sender: Callable[[], Sender | None],
-        of_instance: Callable[[InstanceQueue], Queue | None],
+        transmission: Callable[[], Queue | None],
     ) -> None:
         """`sender` raises BrokerClosed when the broker was closed."""
         self._kafka = kafka
         self._catalog = catalog
         self._validator = validator
         self._sender = sender
-        self._of_instance = of_instance
+        self._transmission = transmission
 
     # ------------------------------------------------------------------------------------------------ conversations
 
@@ -138,13 +135,13 @@ class Views:
         """`sys.transmission_queue`: messages, ends and errors not known to have arrived (behaviours 150, 151).
 
         These are records that this process has sent and Kafka has not acknowledged, client transactions that have not
-        been expanded, messages of delayed conversations, and outputs in the outboxes of partitions. An owner records an
-        arrival in its next commit, so an output may stay listed until then. A conversation or message that a reader
-        moves to another partition is in no view while it is on its way.
+        been expanded, and outputs in the outboxes of partitions. An owner records an arrival in its next commit, so an
+        output may stay listed until then. A conversation or message that a reader moves to another partition is in no
+        view while it is on its way.
         """
         queues = self._queues(None)
         topics = {queue.topic for queue in queues}
-        sender, shared, link = self._sender(), self._of_instance(TRANSMISSION), self._of_instance(LINK)
+        sender, shared = self._sender(), self._transmission()
         found: list[Outgoing] = sender.undelivered() if sender is not None else []
         sources: list[Source] = []
         known: dict[tuple[Role, bytes], Names] = {}
@@ -161,15 +158,7 @@ class Views:
                     if endpoint is not None:
                         known[side] = Names.at(endpoint)
                         wanted.discard(side)
-            for place in partitions_of([link] if link is not None else []):
-                folded = looking.fold(*place)
-                found += delayed(folded, looking.no_owner_reason(folded), topics, self._routing_status)
-                sources.append(folded.source())
         return View([one.row(known.get((one.role, one.conversation))) for one in found], sources)
-
-    def _routing_status(self, wanted: RouteWanted) -> str:
-        broker_id = None if wanted.broker_instance is None else UUID(wanted.broker_instance)
-        return Network(self._kafka, self._catalog).status(wanted.service, broker_id)
 
     @checked
     def transmission_status(self, conversation: UUID) -> str:

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.network import Network
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.open_transactions import stalled
 from konverse.bridge.owner.follower import UNREADABLE, Follower, partitions_of
@@ -128,20 +127,7 @@ class _Search:
         for role in Role:
             endpoint = state.endpoint(role, self._conversation)
             if endpoint is not None:
-                reasons = [*standing(state, endpoint), *self._delayed(state, endpoint, unowned=reading.reader is False)]
-                self.found.append(_Side(database, queue, partition, endpoint, reasons))
-
-    def _delayed(self, state: Partition, endpoint: Endpoint, *, unowned: bool) -> Iterator[str]:
-        """Why the conversation waits in the link queue."""
-        delayed = state.delayed.of(endpoint)
-        if delayed is None:
-            return
-        wanted, count = delayed.wanted, counted(len(delayed.records), "record")
-        broker_id = None if wanted.broker_instance is None else UUID(wanted.broker_instance)
-        network = Network(self._kafka, self._catalog, self._catalog.database_of(wanted.topic))
-        yield f"It is delayed with {count}. {network.status(wanted.service, broker_id)}."
-        if unowned:
-            yield "No server sends delayed conversations on: run `konverse server`."
+                self.found.append(_Side(database, queue, partition, endpoint, [*standing(state, endpoint)]))
 
     def look_elsewhere(self) -> None:
         """Read the partitions of other databases to which the sides that were found send."""

@@ -53,8 +53,6 @@ from konverse.schemas.wire.operations import (
 )
 from konverse.schemas.wire.records import FIRST, FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Opened, Suffix
 
-from .ingest import take_loose
-
 _STARTED: Final = State.STARTED_OUTBOUND
 """A constant, because looking the enum member up for each run of outputs would be slower."""
 
@@ -86,8 +84,6 @@ def apply(state: Partition, commit: Commit) -> None:
     for operation in operations.rare:
         _RARE[type(operation)](state, operation)
     fire(state)
-    if state.delayed.loose:
-        take_loose(state)
     state.rejected = {}
     state.recent.contested = {}
 

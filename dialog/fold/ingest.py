@@ -13,7 +13,6 @@ from typing import Final
 from konverse.dialog.rules.batches import on_batch, on_decision, on_pending, on_veto
 from konverse.dialog.rules.bounces import on_bounce, on_confirm, on_redirect
 from konverse.dialog.rules.client_transactions import on_transaction
-from konverse.dialog.rules.delays import waits
 from konverse.dialog.rules.endings import on_end, on_end_call, on_no_peer
 from konverse.dialog.rules.half_close import on_fin, on_fin_answer
 from konverse.dialog.rules.heirs import closing_of
@@ -71,8 +70,6 @@ def ingest(state: Partition, columns: RecordColumns) -> None:
         if body:
             judged_bytes += len(body)
         _judge(state, offset, header, (body, stamp))
-        if state.delayed.loose:
-            take_loose(state)
     state.statistics.accepted += accepted
     state.unread += accepted
     state.unread_bytes += body_bytes - judged_bytes
@@ -126,24 +123,8 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
-    _follow(state, offset, header, envelope, record)
-
-
-def _follow(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
-    """Take an accepted record where its endpoint is: elsewhere, delayed, or here."""
-    if state.moves.stubs and forwarded(state, offset, header, envelope, record):
-        return
-    if state.delayed and waits(state, offset, header, envelope, record):
-        return
-    _dispatch(state, offset, header, envelope, record)
-
-
-def take_loose(state: Partition) -> None:
-    """Take the records of conversations that have ended while they were delayed, behind the end."""
-    loose = state.delayed.loose
-    while loose:
-        offset, header, body, stamp = loose.popleft()
-        _follow(state, offset, header, decode(header), (body, stamp))
+    if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):
+        _dispatch(state, offset, header, envelope, record)
 
 
 def _goes_on(state: Partition, writer: Writer, envelope: Envelope, offset: int) -> bool:

@@ -34,7 +34,6 @@ from konverse.schemas.wire.columns import identifiers, pack, unpack
 from konverse.schemas.wire.records import Origin, address_from_avro, address_to_avro, begin_from_avro, begin_to_avro
 from konverse.schemas.wire.snapshot import (
     BASE,
-    DELAYED,
     ENDPOINTS,
     LEAVING,
     LEVELS,
@@ -53,7 +52,6 @@ from .snapshot_sections import (
     base_of,
     bounced_of,
     cleaned_of,
-    delayed_of,
     far_writers,
     leaving_of,
     levels_of,
@@ -62,7 +60,6 @@ from .snapshot_sections import (
     pending_rows,
     restore_batches,
     restore_cleaned,
-    restore_delayed,
     restore_leaving,
     restore_levels,
     restore_mailbox,
@@ -120,12 +117,10 @@ class Freeze:
         self._cleaned = cleaned_of(state)
         self._named = named_of(state)
         self._leaving = leaving_of(state)
-        self._delayed = delayed_of(state)
         self._base = _base(state)
-        waiting = [one for one in (state.pending.oldest(), state.delayed.oldest()) if one is not None]
-        self.oldest_waiting = min(waiting, default=None)
-        """Lowest data offset of an undecided row, of a delayed record, or of a waiting message in the pieces made so
-        far; None when nothing waits."""
+        self.oldest_waiting = state.pending.oldest()
+        """Lowest data offset of an undecided row, or of a waiting message in the pieces made so far; None when
+        nothing waits."""
 
     def follow(self) -> None:
         """Allow the state to change while the pieces are made: each endpoint is copied before its first change."""
@@ -184,7 +179,6 @@ class Freeze:
         yield from _pieces_of(*self._cleaned, size)
         yield from _pieces_of(*self._named, size)
         yield from _pieces_of(*self._leaving, size)
-        yield from _pieces_of(DELAYED, {}, "entries", self._delayed, size)
 
     def _rows(self, first: int, count: int) -> list[_EndpointRow]:
         rows: list[_EndpointRow] = []
@@ -315,8 +309,6 @@ def restore(state: Partition, data: bytes) -> None:
             restore_named(state, value["entries"])
         elif name == LEAVING:
             restore_leaving(state, value["entries"])
-        elif name == DELAYED:
-            restore_delayed(state, value["entries"])
         elif name == LEVELS:
             restore_levels(state, value)
         elif name == RECENT:

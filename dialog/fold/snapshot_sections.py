@@ -10,7 +10,6 @@ For each part of the state one function makes its Avro values (`…_of`) and ano
     cleaned_of             targets that were ended WITH CLEANUP
     leaving_of             groups that are about to move to another partition
     named_of               conversations whose id the caller chose
-    delayed_of             records that wait at delayed endpoints of a link queue
     pieces_of              the most recently ingested records
 
 A section without entries is not written. So a state without entries has the same bytes, and hash, as in versions that
@@ -28,7 +27,6 @@ from typing import Any, Final
 
 from konverse.dialog.rules.groups import set_level
 from konverse.dialog.state.batches import Attempt, Judgement, PendingRow
-from konverse.dialog.state.delayed import DelayedRecord, RouteWanted
 from konverse.dialog.state.endpoint import Stamp
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.named import How, Key, Over
@@ -40,7 +38,6 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import SNAPSHOT_PIECE_ENTRIES_MAX
 from konverse.schemas.wire.columns import identifiers, pack, unpack
-from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.records import (
     Bounce,
     BounceReason,
@@ -311,38 +308,6 @@ def restore_levels(state: Partition, value: dict[str, Any]) -> None:
         endpoint = state.table[place]
         assert endpoint is not None
         set_level(state, endpoint, level)
-
-
-def delayed_of(state: Partition) -> Iterator[dict[str, Any]]:
-    """The records of delayed endpoints as of this call. The state may change before the iterator is consumed."""
-    return _delayed(state.delayed.as_of_now())
-
-
-def _delayed(records: Iterator[tuple[int, DelayedRecord]]) -> Iterator[dict[str, Any]]:
-    for index, (offset, header, body, stamp) in records:
-        timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp[:2]
-        yield {
-            "endpoint": index,
-            "offset": offset,
-            "header": header,
-            "body": body,
-            "timestamp_ms": timestamp_ms,
-            "headers": [{"name": name, "value": value} for name, value in headers],
-        }
-
-
-def restore_delayed(state: Partition, entries: list[dict[str, Any]]) -> None:
-    """Restore the records of delayed endpoints."""
-    for item in entries:
-        headers = [(header["name"], header["value"]) for header in item["headers"]]
-        stamp: Stamp = (item["timestamp_ms"], headers) if headers else item["timestamp_ms"]
-        endpoint = state.table[item["endpoint"]]
-        assert endpoint is not None
-        if endpoint not in state.delayed:
-            begin = decode(item["header"]).suffix.begin
-            assert begin is not None
-            state.delayed.begin(endpoint, RouteWanted.by(begin))
-        state.delayed.keep(endpoint, DelayedRecord(item["offset"], item["header"], item["body"], stamp))
 
 
 def cleaned_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:

@@ -252,7 +252,7 @@ class Owner:
         unread, unread_bytes = self.trial.unread
         named = len(self.fold.state.rejected) + len(self.fold.state.recent.contested)  # by the next COMMIT
         full = unread + named >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
-        return not (full or self.congested or self.fold.state.delayed.full)
+        return not full and not self.congested
 
     def ingest(self, now_ms: int) -> int:
         """Ingest data that was read, within the look-ahead. Returns the number of records."""
@@ -392,7 +392,6 @@ class Owner:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
         self.staging.leaving.tick(now_ms)
-        self.staging.routing.tick()
         since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving

@@ -3,7 +3,6 @@
     Relocation       locks groups, and moves with the next COMMIT those that still can move
     LeavingGroups    groups that MOVE CONVERSATION has put into another partition: their members here follow (7.2)
     AlteredServices  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
-    DelayedRoutes    delayed conversations of a link queue: they leave when routing has found their place (9l)
 
 The fold knows only RELOCATE. `LeavingGroups` reads the state, so any later owner continues the move. `AlteredServices`
 reads the catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then
@@ -12,12 +11,10 @@ handlers here continue to receive it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from konverse.dialog.rules.relocation import moved_of
-from konverse.dialog.state.delayed import RouteWanted
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival
@@ -33,18 +30,13 @@ from konverse.schemas.limits import (
 )
 from konverse.schemas.wire.moved import encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
-from konverse.schemas.wire.records import Begin
 
 AGAIN_PART: Final = 16
 """A group that was too large is measured again when one sixteenth of its waiting messages has been received."""
-ROUTED_AT_ONCE: Final = 500
-"""Delayed conversations that a step of the owner looks at: 10 ms."""
 LOOK_EVERY_MS: Final = 5_000
 """Pause between two checks of groups that could not move: the cost of a check grows with their messages."""
 Place = Callable[[bytes], Address]
 """Returns the partition to which a group of a service belongs: one for all of its members."""
-RoutedPlace = Callable[[bytes, Begin], Address | None]
-"""Returns the partition for the target of a delayed conversation, by its id and its BEGIN block; None: it waits on."""
 
 
 class Asked(NamedTuple):
@@ -71,10 +63,6 @@ class Relocation:
 
     def __bool__(self) -> bool:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
-
-    def __len__(self) -> int:
-        """Number of groups that wait for the next COMMIT."""
-        return len(self._asked)
 
     def has(self, endpoint: Endpoint) -> bool:
         """Whether the group of the endpoint is about to move."""
@@ -140,15 +128,11 @@ class Relocation:
         if not self:
             return []
         state, found = self._state, list[Relocate]()
-        asked, later, records = self._asked, list[Asked](), state.waiting
+        asked, later = self._asked, list[Asked]()
         self._asked = []
         for number, move in enumerate(asked):
             endpoint = move.endpoint
             if found and len(found) + len(endpoint.members) > COMMIT_MOVE_ENTRIES_MAX:
-                later += asked[number:]
-                break
-            records += state.delayed.records_of(endpoint)
-            if found and records > OUTBOX_RECORDS_MAX:
                 later += asked[number:]
                 break
             members = [member for member in endpoint.members if state.table[member.index] is member]
@@ -254,51 +238,3 @@ class AlteredServices:
         if place is None or any(one.service != endpoint.service or self.is_new(one) for one in endpoint.members):
             return False
         return self._moving.take_along(endpoint, place(endpoint.group_id))
-
-
-class DelayedRoutes:
-    """Delayed conversations of a link queue, which leave for the places that routing has found."""
-
-    def __init__(self, state: Partition, moving: Relocation) -> None:
-        self._state = state
-        self._moving = moving
-        self._places: Mapping[RouteWanted, RoutedPlace] = {}
-        self._rest: Iterator[Endpoint] = iter(())
-        """Endpoints that `tick` has yet to look at."""
-
-    def find(self, places: Mapping[RouteWanted, RoutedPlace]) -> None:
-        """Move the conversations that want one of these routes, and those that arrive until the next call.
-
-        They move step by step, with each `tick`: a hundred thousand may wait for one route, and the owner has other
-        work.
-        """
-        self._places, delayed = places, self._state.delayed
-        delayed.fresh.clear()
-        self._rest = iter(delayed) if any(wanted in places for wanted in delayed.wanted) else iter(())
-
-    def tick(self) -> None:
-        """Move conversations that have arrived since the last call, and some of those that wait, if routes are known.
-
-        No more are locked than one COMMIT moves: others can still be ended, or go elsewhere.
-        """
-        room = min(ROUTED_AT_ONCE, COMMIT_MOVE_ENTRIES_MAX - len(self._moving))
-        for endpoint in islice(self._due(), max(0, room)):
-            self._route(endpoint)
-
-    def _due(self) -> Iterator[Endpoint]:
-        fresh = self._state.delayed.fresh
-        while fresh:
-            yield fresh.pop()
-        for endpoint in self._rest:  # noqa: UP028  # `yield from` would close it together with this iterator
-            yield endpoint
-
-    def _route(self, endpoint: Endpoint) -> None:
-        state, wanted = self._state, self._state.delayed.wanted_by(endpoint)
-        if wanted is None or state.table[endpoint.index] is not endpoint:
-            return
-        place, delayed = self._places.get(wanted), state.delayed.of(endpoint)
-        if place is None or delayed is None:
-            return
-        to = place(endpoint.conversation, delayed.begin)
-        if to is not None:
-            self._moving.take_along(endpoint, to)

@@ -26,7 +26,7 @@ from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, Mo
 
 from .drops import DroppedConversations
 from .locks import GroupLocks
-from .relocations import AlteredServices, DelayedRoutes
+from .relocations import AlteredServices
 from .settings import OwnerSettings
 
 
@@ -46,7 +46,6 @@ class Staging:
         self.locks = GroupLocks(state)
         self.moving, self.leaving = self.locks.moving, self.locks.leaving
         self.altering = AlteredServices(state, self.moving)
-        self.routing = DelayedRoutes(state, self.moving)
         self.dropping = DroppedConversations(state)
         self.size_bytes = 0
         self.several = False

@@ -43,7 +43,6 @@ from konverse.schemas.wire.envelope import decode, encode, encode_suffix, head
 from konverse.schemas.wire.operations import Abandon, Exclude, Rare
 from konverse.schemas.wire.records import LAST, NO_SEQUENCE, Decision, Envelope, Kind, Pending, Suffix, Veto
 
-from .delays import waits
 from .endings import call_end
 from .heirs import closing_of
 from .messages import on_begin, on_message
@@ -170,8 +169,6 @@ def _accept(state: Partition, detail: Decision, row: PendingRow, decided_ms: int
         return
     if state.moves.stubs and forwarded(state, row.offset, header, envelope, record):
         pass  # its conversation has moved
-    elif state.delayed and waits(state, row.offset, header, envelope, record):
-        pass
     elif detail.begins:
         on_begin(state, row.offset, header, envelope, record)
     else:

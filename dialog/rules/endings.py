@@ -49,10 +49,7 @@ def call_end(state: Partition, last: Envelope) -> None:
 
 
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
-    """End this side: discard its unread messages (behaviour 109) and notify the peer, in sequence.
-
-    Records that wait at a delayed side have not been judged: the fold judges them next, behind the end.
-    """
+    """End this side: discard its unread messages (behaviour 109) and notify the peer, in sequence."""
     discard(state, endpoint)
     push_end(state, endpoint, error_body)
     how = _HOW.get(endpoint.committed, How.ENDED if error_body is None else How.FAILED)
@@ -72,8 +69,6 @@ def discard(state: Partition, endpoint: Endpoint) -> None:
     endpoint.queue = NOTHING
     endpoint.urgent = ()
     endpoint.clock = None if endpoint.clock is None else endpoint.clock.lifetime
-    if endpoint in state.delayed:
-        state.delayed.let_go(endpoint)
     state.shut(endpoint)
 
 
@@ -99,9 +94,6 @@ def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> 
 
 def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
     """Fail a conversation on both sides: each gets an Error; messages accepted before can still be received."""
-    if endpoint in state.delayed:  # nobody can receive anything on this side
-        end_endpoint(state, endpoint, body)
-        return
     push_end(state, endpoint, body)
     expect_first_of_home(state, endpoint)
     peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
@@ -192,9 +184,7 @@ def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: boo
 
 def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
     """Fail this side because its lifetime is over, also when its peer has ended (behaviour 123)."""
-    if endpoint in state.delayed:
-        end_endpoint(state, endpoint, entry[2])
-    elif endpoint.committed is State.DISCONNECTED_INBOUND:
+    if endpoint.committed is State.DISCONNECTED_INBOUND:
         state.touch(endpoint)
         endpoint.committed = next_state(TRANSITIONS, endpoint.committed, Event.PEER_FAILED)
         _put_error(state, endpoint, entry)
@@ -247,8 +237,6 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
     if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
         end_endpoint(state, endpoint, None)
         return
-    if endpoint in state.delayed:
-        state.delayed.clean_up(endpoint)
     discard(state, endpoint)
     endpoint.stream.take_back(endpoint.role, endpoint.conversation)
     if endpoint.role is Role.TARGET:

@@ -73,7 +73,7 @@ def _may_miss(state: Partition, endpoint: Endpoint, writer: Writer, first: int) 
     The first record under an id may be the CLOSE_WRITER of the session's previous id. If it is lost, the records after
     it may belong to any conversation whose session has no known heir here.
     """
-    knows = any(lane.writer.id == writer.id for lane in endpoint.lanes()) or state.delayed.has_of(endpoint, writer.id)
+    knows = any(lane.writer.id == writer.id for lane in endpoint.lanes())
     if knows or time_of_writer(writer.id) is None or state.is_named(endpoint):
         return True
     return may_go_on(state, endpoint.opener, writer.id, unclosed=first == 0)

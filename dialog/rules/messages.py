@@ -18,7 +18,6 @@ from konverse.schemas.wire.envelope import PREFIX_BYTES, shared
 from konverse.schemas.wire.records import FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope
 from konverse.schemas.wire.varint import LOW_MASK
 
-from .delays import delay, waits
 from .endings import end_endpoint, fail, forget_first_of_home
 from .groups import rank
 from .heirs import may_open
@@ -47,10 +46,6 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
             return
         endpoint = _open(state, envelope, record)
         if endpoint is None:
-            return
-        if state.delays:
-            delay(state, endpoint, envelope)
-            waits(state, offset, header, envelope, record)
             return
     elif envelope.flags & FIRST:
         _open_again(state, envelope, endpoint)
@@ -142,8 +137,7 @@ def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoi
     endpoint.opener = known.id if known is not None else opener
     endpoint.key = begin.key
     state.add(endpoint)
-    if not state.delays:
-        rank(state, endpoint)
+    rank(state, endpoint)
     return endpoint
 
 

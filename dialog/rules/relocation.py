@@ -31,7 +31,6 @@ from konverse.dialog.state.writer import Writer
 from konverse.schemas.errors import WAY_ON, MalformedRecord, PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, Role
-from konverse.schemas.levels import UNRANKED
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from konverse.schemas.system_messages import BEGUN_TWICE_BODY, ERROR
 from konverse.schemas.wire.envelope import decode_accepted, encode_suffix
@@ -50,8 +49,8 @@ from konverse.schemas.wire.records import (
     Suffix,
 )
 
-from .endings import answer_end, end_endpoint, forget_first_of_home, peer_ends, refuse_first_of_home
-from .groups import rank, set_level
+from .endings import answer_end, forget_first_of_home, peer_ends, refuse_first_of_home
+from .groups import set_level
 from .half_close import answer_fin
 from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, other, refuse_begin, refuse_over, say_no_peer
 
@@ -91,7 +90,6 @@ def relocate(state: Partition, operation: Relocate) -> None:
     for number, piece in enumerate(pieces):
         suffix = encode_suffix(Suffix(fragment=(number, len(pieces))))
         stream.push(Run(prefix, key, NO_SEQUENCE, suffix, [piece]))
-    delayed = state.delayed.release(endpoint)
     arrival = moves.arrivals.pop(index, None)  # else `forget` would report the end to the previous place
     previous = None if arrival is None else arrival.previous
     opened = endpoint.committed is not State.STARTED_OUTBOUND
@@ -100,8 +98,6 @@ def relocate(state: Partition, operation: Relocate) -> None:
     state.unread -= len(endpoint.queue)
     state.unread_bytes -= bytes_of(endpoint.queue)
     state.forget(endpoint)
-    for offset, header, body, stamp in delayed:
-        forwarded(state, offset, header, decode_accepted(header), (body, stamp))
 
 
 def first_place(state: Partition, endpoint: Endpoint) -> Address:
@@ -118,7 +114,7 @@ def _group_of(endpoint: Endpoint) -> bytes | None:
 
 def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
     """Complete state of an endpoint, for its next place."""
-    clock, delayed = endpoint.clock or NOTHING_EXPECTED, endpoint in state.delayed
+    clock = endpoint.clock or NOTHING_EXPECTED
     return Moved(
         state.moves.generation_of(endpoint.index) + 1,
         state.address,
@@ -133,7 +129,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         endpoint.key,
         _group_of(endpoint),
         state.beginning.get(endpoint.index),
-        0 if delayed else endpoint.received,  # the records that wait follow it, and are counted there
+        endpoint.received,
         endpoint.consumed,
         endpoint.sent,
         [(lane.writer.id, lane.last) for lane in endpoint.lanes()],
@@ -142,7 +138,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         None if endpoint.finished is None else MovedFinish(*endpoint.finished),
         *clock.times,
         clock.end_of_stream,
-        UNRANKED if delayed else endpoint.level,
+        endpoint.level,
     )
 
 
@@ -199,10 +195,7 @@ def _fail_both(state: Partition, offset: int, living: Endpoint, moved: Moved) ->
         say_no_peer(state, peer, role, conversation, BEGUN_TWICE_BODY)
     closed = Closed(moved.generation - 1, awaits_home=role is Role.TARGET)
     tell_closed(state.stream_to(moved.previous), role, conversation, closed)
-    if living in state.delayed:
-        end_endpoint(state, living, BEGUN_TWICE_BODY)
-    else:
-        peer_ends(state, living, (offset, ERROR, BEGUN_TWICE_BODY, state.now_ms), failed=True)
+    peer_ends(state, living, (offset, ERROR, BEGUN_TWICE_BODY, state.now_ms), failed=True)
 
 
 def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, code: State) -> None:
@@ -215,11 +208,8 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         lane.last = last
     if moved.finished is not None:
         endpoint.finished = Finished(*moved.finished)
-    if moved.level != UNRANKED:
-        set_level(state, endpoint, moved.level)
+    set_level(state, endpoint, moved.level)
     state.add(endpoint, moved.group)
-    if moved.level == UNRANKED:
-        rank(state, endpoint)
     state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous, moved.first, moved.named)
     if moved.begin is not None:  # the first message will leave from here
         state.beginning[endpoint.index] = moved.begin

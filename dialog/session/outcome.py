@@ -17,7 +17,6 @@ from uuid import UUID
 from konverse.dialog.rules.heirs import is_behind
 from konverse.dialog.rules.holes import hole_at
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.transitions import State
 from konverse.dialog.state.writer import MERGED, NO_HEIR, Heir, Hole, Writer
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import encode_suffix, head
@@ -189,8 +188,6 @@ class _Trail:
         endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
         if endpoint is None or self.sent.sequence == NO_SEQUENCE or endpoint.index in state.moves.arrivals:
             return True  # after a move away and back, some of its messages may still be on their way
-        if state.delays and endpoint.committed is State.DISCONNECTED_OUTBOUND:
-            return True  # it ended while it was delayed: its messages came back or were discarded
         key = Role.TARGET, self.sent.conversation
         speaks = any(lane.writer.id == self.writer for lane in endpoint.lanes())
         shared = state.named.living.get(key)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from konverse.schemas.errors import WAY_ON, PartitionHalted
 from konverse.schemas.groups import founders, own_group
-from konverse.schemas.identifiers import Address, LogIdentity, Role, delays, incarnation_tag, owner_writer
+from konverse.schemas.identifiers import Address, LogIdentity, Role, incarnation_tag, owner_writer
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, CLEANED_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import Rejection
 from konverse.schemas.wire.records import Begin, Closed, Notice, NoticeReason, WriterClosed
@@ -23,7 +23,6 @@ from konverse.schemas.wire.records import Begin, Closed, Notice, NoticeReason, W
 from .attempts import Attempts
 from .batches import Judgement, PendingRows
 from .clocks import Clocks
-from .delayed import DelayedDialogs
 from .endpoint import Endpoint, Entry, Group, HeaderPrediction, Terms
 from .mailbox import Bounced, Mailbox
 from .named import NamedSides
@@ -144,7 +143,7 @@ class Partition:
         `rules.writers.NO_NOTICE`."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
         """(Writer, partition) -> last answer of that partition about the writer, a session whose home is here."""
-        self.moves, self.delayed = Moves(), DelayedDialogs()
+        self.moves = Moves()  # endpoints that moved away or here
         self.statistics = Statistics()
         self.recent = Recent()  # not state
         self.unread = self.unread_bytes = 0
@@ -182,11 +181,6 @@ class Partition:
         if stream is None:
             stream = self.streams[address] = Stream(address, self.writer_id)
         return stream
-
-    @property
-    def delays(self) -> bool:
-        """Whether the queue is a link queue: targets that begin here are delayed until they have a place elsewhere."""
-        return delays(self.identity.data_topic)
 
     def hold(self, stream: Stream, behind: Stream) -> None:
         """Gate `stream`: its later outputs leave after everything pushed to `behind` so far (protocol.md, `after`)."""

@@ -16,14 +16,14 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, UNRANKED
+from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, LOWEST
 from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_MS_MAX, WRITER_RECORDS_MAX
 from konverse.schemas.system_messages import DIALOG_TIMER, ERROR
 
 from .records import Begin, Origin, address_from_avro, address_to_avro, begin_from_avro, begin_to_avro, origin_from_avro
 from .varint import varint
 
-_LEVELS: Final = {b"" if level == DEFAULT_LEVEL else varint(level): level for level in range(UNRANKED, HIGHEST + 1)}
+_LEVELS: Final = {b"" if level == DEFAULT_LEVEL else varint(level): level for level in range(LOWEST, HIGHEST + 1)}
 """Bytes after the Avro record -> priority level."""
 
 
@@ -79,8 +79,7 @@ class Moved(NamedTuple):
     end_of_stream: str | None
     """Message type that the home sends when the timer rings, for a conversation of a pool."""
     level: int = DEFAULT_LEVEL
-    """Priority level, or UNRANKED. A level other than the default follows the Avro record, so older states stay
-    readable."""
+    """Priority level. A level other than the default follows the Avro record, so older states stay readable."""
 
 
 class MovedGroup(NamedTuple):

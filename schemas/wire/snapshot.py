@@ -1,9 +1,9 @@
 """Records of a snapshot topic, and the sections of a state. Plain Avro (`snapshot.avsc`).
 
-A state is a sequence of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned, Named,
-Leaving and Delayed. A section Recent follows, which is not state. The bytes are cut into chunks without regard to
-sections. An END record gives the number of chunks, their size and their SHA-256. `decode` is total; sections are read
-only when the SHA-256 is right.
+A state is a sequence of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned, Named
+and Leaving. A section Recent follows, which is not state. The bytes are cut into chunks without regard to sections. An
+END record gives the number of chunks, their size and their SHA-256. `decode` is total; sections are read only when the
+SHA-256 is right.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ CLEANED: Final = "konverse.Cleaned"
 LEVELS: Final = "konverse.Levels"
 NAMED: Final = "konverse.Named"
 LEAVING: Final = "konverse.Leaving"
-DELAYED: Final = "konverse.Delayed"
 RECENT: Final = "konverse.Recent"
 
 

@@ -18,8 +18,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.instance_queues import TRANSMISSION, ensure_queue
 from konverse.bridge.catalog.network import LocatedService, Network
+from konverse.bridge.client.transmission import ensure_queue
 from konverse.bridge.kafka.clock import WriterIds, kafka_time_ms
 from konverse.bridge.kafka.topics import Topics, topic_ids
 from konverse.dialog.batch.task import Report, Task, TaskOf
@@ -256,7 +256,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         }
         if "message_type" in settings.for_all_rows:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
-    transmission = ensure_queue(kafka, settings.instance, TRANSMISSION)
+    transmission = ensure_queue(kafka, settings.instance)
     topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in topic_ids(queue).items()})
     check_topics(settings, topics)
     goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)

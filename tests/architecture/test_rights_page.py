@@ -13,7 +13,7 @@ from konverse.bridge.admin.rights import GROUP, TOPIC, Right
 from tests.architecture.tree import ROOT
 from tests.kit import rights
 from tests.kit.guarded import in_words
-from tests.kit.rights import LINK, LOST, NEW, NORTH, ORDERS, SHOP, TRANSMISSION, logs
+from tests.kit.rights import LOST, NEW, NORTH, ORDERS, SHOP, TRANSMISSION, logs
 
 HEAD: Final = "| Principal | Resource | Operation |"
 INHERITS: Final = re.compile(r"(?:the rights|those) of (.+?)(?:[,;] and |$)")
@@ -61,8 +61,6 @@ READER: Final = "a reader of a queue"
 SENDER: Final = "a process that sends"
 ADMINISTRATOR: Final = "an administrator (`create_…`, `alter_…`, `drop_…`)"
 VERIFY: Final = "`konverse verify`"
-OPERATOR: Final = "an operator (`suspended`, `resume`, `skip`, `end`)"
-ONLOOKER: Final = "`konverse view`, `lag`, `why` and `conversations`"
 SPARK_READS: Final = "Spark, reading (`spark.read`)"
 SPARK_WRITES: Final = "Spark, writing (`df.write`)"
 SPARK_ROUTES: Final = "Spark, routing (`route`, `route_arrow`)"
@@ -70,7 +68,6 @@ SPARK_ROUTES: Final = "Spark, routing (`route`, `route_arrow`)"
 PARENTS: Final[dict[str, Callable[[Kind], Kind]]] = {
     "a sender": lambda kind: kind._replace(principal=SENDER),
     "a reader": lambda kind: kind._replace(principal=READER, queue=TRANSMISSION),
-    "a reader of the link queue `I.link`": lambda kind: kind._replace(principal=READER, queue=LINK),
     "a reader of its queue": lambda kind: kind._replace(principal=READER),
     "a reader of the queue": lambda kind: kind._replace(principal=READER),
     "a reader of the queue of its own service": lambda kind: kind._replace(principal=READER, queue=SHOP),
@@ -85,17 +82,11 @@ PARENTS: Final[dict[str, Callable[[Kind], Kind]]] = {
 OF_NEW_ID: Final = "data, journal and snapshot topics of those queues for which it has unacknowledged messages"
 """The beginning of a resource that a sender needs only when it takes a new id."""
 
-OF_CLEANUP: Final = "for `end --cleanup` and `end_leaked`: topics `I.link`"
-OF_DELAYED: Final = "for messages that wait for a place: topics `I.link`"
-"""Beginnings of resources that only some operators and onlookers need."""
-
 RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     "data topics `I.D.QUEUE` of the queues to which it sends": lambda _: (ORDERS, SHOP),
     "data topic `I.D.QUEUE`": lambda kind: (kind.queue,),
     "topics `I.D.QUEUE.queue.journal` and": lambda kind: logs(kind.queue)[1:],
     "topics `I.transmission.queue.journal` and": lambda _: logs(TRANSMISSION)[1:],
-    "topics `I.link.queue.journal` and": lambda _: logs(LINK)[1:],
-    "data topics of the queues to which routing leads": lambda _: (ORDERS,),
     "data topics of the queues to which its handlers answer": lambda kind: kind.answers,
     "data topics of the queues to which transactions send": lambda _: (ORDERS, SHOP),
     "data topics of its targets' queues": lambda _: (NORTH,),
@@ -115,8 +106,6 @@ RESOURCES: Final[dict[str, Callable[[Kind], tuple[str, ...]]]] = {
     "with `mode` = `conversations` or `returned`": lambda _: (rights.OPEN,),
     "groups of the queues that it shows": lambda _: tuple(f"{topic}.queue" for topic in (ORDERS, SHOP, NORTH)),
     "the three topics of a queue": lambda _: logs(NEW),
-    OF_CLEANUP: lambda _: logs(LINK),
-    OF_DELAYED: lambda _: logs(LINK),
 }  # fmt: skip
 """How a resource begins on the page -> names of the topics."""
 
@@ -167,18 +156,14 @@ KINDS: Final[dict[str, Kind]] = {
     "deleting": Kind("a reader that deletes records older than `keep`", [*rights.KNOWS, *rights.DELETES]),
     "client": Kind("a process with client transactions", rights.RIGHTS["client"]),
     "transmitter": Kind("`konverse transmit`", rights.RIGHTS["transmitter"]),
-    "delaying": Kind("a sender for whose service routing finds no place yet", rights.DELAYS),
-    "server": Kind("`konverse server`", rights.RIGHTS["server"]),
     "worker": Kind(READER, rights.RIGHTS["worker"], answers=(SHOP,)),
     "router": Kind("a router", rights.RIGHTS["router"], answers=(SHOP,)),
     "pool": Kind("a pool, named or not", rights.RIGHTS["pool"]),
     "named": Kind("a pool, named or not", rights.RIGHTS["named"]),
     "unread": Kind("a pool with `read=False`", rights.RIGHTS["unread"]),
-    "operator": Kind(OPERATOR, rights.RIGHTS["operator"], without=(OF_CLEANUP,)),
-    "operator with cleanup": Kind(OPERATOR, rights.CLEANS_UP),
+    "operator": Kind("an operator (`suspended`, `resume`, `skip`, `end`)", rights.RIGHTS["operator"]),
     "auditor": Kind(VERIFY, rights.RIGHTS["auditor"]),
-    "onlooker": Kind(ONLOOKER, rights.RIGHTS["onlooker"], without=(OF_DELAYED,)),
-    "onlooker of delayed messages": Kind(ONLOOKER, rights.SEES_DELAYED),
+    "onlooker": Kind("`konverse view`, `lag`, `why` and `conversations`", rights.RIGHTS["onlooker"]),
     "administrator": Kind(ADMINISTRATOR, rights.RIGHTS["administrator"], without=("for a lifetime",)),
     "administrator of routes": Kind(ADMINISTRATOR, rights.ADMINISTERS_ROUTES),
     "following its home": Kind("a sender that calls `dialog.bounced`", rights.FOLLOWS_HOME),

@@ -86,7 +86,7 @@ def test_the_simulator_patches_no_method_of_the_product() -> None:
 def everything_changed() -> list[Change]:
     """Every change that a run can make, with all options of a swarm."""
     choices = Choices(0, ())
-    swarm = draw(choices, 0)
+    swarm = draw(choices)
     every = replace(swarm, tiny_windows=True, small_mailboxes=True, short_memory=True, low_numbers=True)
     return changes_of(choices, every)
 

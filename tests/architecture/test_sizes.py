@@ -35,7 +35,6 @@ LARGE_FOLDERS: Final = {
 
 SHORT_MODULES: Final = {
     "bridge/cli/confirmation.py": "shared by all commands that ask",
-    "bridge/cli/server.py": "a command",
     "bridge/cli/transmit.py": "a command",
     "bridge/client/connection.py": "what a broker's parts share; it imports none of them",
     "bridge/client/pool/context.py": "what a pool's parts share; it imports none of them",

@@ -131,11 +131,6 @@ BOUNDS: Final = {
     "router-memory-million": Bound(
         "value", "<=", 2.5, "A million mapped dialogs with both ends, in all processes that own their partitions."
     ),
-    "route-decision": Bound(
-        "value", "<=", 20, "By a table of 1,000 routes: a new dialog must not cost more than today."
-    ),
-    "delayed-release": Bound("value", "<=", 60, "A hundred thousand dialogs that wait for one service are routed."),
-    "delayed-memory": Bound("value", "<=", 500, "A hundred thousand dialogs may wait for one service."),
     "spark-map-arrow": Bound(
         "ratio", ">=", 0.65, "Exactly once and answered, for a third more than a copy that may write a row twice."
     ),

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from konverse.bridge.catalog.instance_queues import TRANSMISSION, ensure_queue
-from konverse.bridge.client.transmission import transmitter
+from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.runtime.settings import Settings
 from tests.bench import conversations, fill
@@ -71,7 +70,7 @@ def timed(session: SparkSession, frame: DataFrame, load: Load, into: str, option
 def transmitting(place: Place) -> Iterator[None]:
     """Run an owner of the transmission queue, as `konverse transmit` does."""
     kafka = Kafka(Settings.load(kafka=f"kafka://{place.bootstrap}", redis=None))
-    reader = transmitter(kafka, ensure_queue(kafka, "konverse", TRANSMISSION))
+    reader = transmitter(kafka, ensure_queue(kafka, "konverse"))
 
     def work() -> None:
         with reader:

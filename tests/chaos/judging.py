@@ -13,7 +13,7 @@ from typing import Final
 import redis
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.catalog.instance_queues import TRANSMISSION, find_queue
+from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.runtime.settings import Settings
@@ -54,7 +54,7 @@ def look(
     With an archive, all records that the topics ever held are judged.
     """
     kafka = Kafka(Settings(kafka=f"kafka://{bootstrap}"))
-    transmission = find_queue(kafka, kafka.settings.instance, TRANSMISSION)
+    transmission = find_queue(kafka, kafka.settings.instance)
     wanted = [*queues, *([transmission] if transmission else [])]
     with closing(Proof(kafka, wanted, archive)) as proof:
         verdicts, findings = proof.look(views)

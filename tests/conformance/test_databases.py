@@ -14,7 +14,6 @@ from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL
 from konverse.schemas.errors import AlreadyExists, InvalidState, ServiceNotFound
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.kit.databases import COPIES, Instance, several_databases
-from tests.kit.delays import is_delayed, serving
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER,
@@ -60,7 +59,14 @@ def test_163_an_expired_route_is_not_followed_until_a_new_lifetime_revives_it(in
     instance.sales.admin.drop_route(AUTO_CREATED_LOCAL)
     assert instance.spread() == Counter(east=60)
 
-    until(lambda: is_delayed(begin(instance.sales)), "the route expires", 20)
+    def is_over() -> bool:
+        try:
+            begin(instance.sales)
+        except ServiceNotFound:
+            return True
+        return False
+
+    until(is_over, "the route expires", 20)
     assert [route.name for route in instance.sales.views.routes()] == ["East"]
     instance.sales.admin.alter_route("East", lifetime=timedelta(hours=1))
     assert instance.spread() == Counter(east=60)
@@ -79,7 +85,8 @@ def test_165_the_routes_of_the_own_database_count_and_no_others(instance: Instan
 
 def test_166_a_dialog_that_names_a_database_goes_there_without_any_route(instance: Instance) -> None:
     instance.sales.admin.drop_route(AUTO_CREATED_LOCAL)
-    assert is_delayed(begin(instance.sales)), "no route of database 'sales' matches"
+    with pytest.raises(ServiceNotFound, match="no route of database 'sales'"):
+        begin(instance.sales)
     assert instance.spread(broker_instance=instance.id_of("west")) == Counter(west=60)
 
 
@@ -130,7 +137,10 @@ def test_170_replies_come_back_to_the_database_of_the_initiator(instance: Instan
 
 
 def test_134_a_named_database_without_the_service_fails(instance: Instance) -> None:
-    assert is_delayed(begin(instance.sales, broker_instance=uuid.uuid4())), "no database has that broker id"
+    unknown = uuid.uuid4()
+    with pytest.raises(ServiceNotFound, match="has that broker id") as refused:
+        begin(instance.sales, broker_instance=unknown)
+    assert refused.value.number == 8423
     with pytest.raises(ServiceNotFound, match="has no service of that name") as refused:
         begin(instance.sales, broker_instance=instance.id_of("sales"))
     assert refused.value.number == 8490
@@ -147,13 +157,14 @@ def test_016_the_database_of_the_target_judges_the_contract(instance: Instance) 
     assert (error.type, read_error(error.body)[0]) == (ERROR, -8408)
 
 
-def test_020_a_dialog_with_a_service_that_every_database_has_dropped_waits(instance: Instance) -> None:
+def test_020_a_service_that_every_database_has_dropped_is_not_found(instance: Instance) -> None:
     for left, database in zip((["west"], []), COPIES, strict=True):
         instance[database].admin.drop_service(ORDER_SERVICE)
         instance.sales.catalog.refresh()
         if left:
             assert instance.spread() == Counter(west=60)
-    assert is_delayed(begin(instance.sales)), "no database of this instance has a service of that name"
+    with pytest.raises(ServiceNotFound, match="no database of this instance has a service of that name"):
+        begin(instance.sales)
 
 
 def test_042_both_sides_name_the_database_of_the_other(instance: Instance) -> None:
@@ -174,15 +185,12 @@ def test_176_a_database_whose_broker_is_disabled_gets_no_dialogs_until_it_is_ena
     instance["east"].admin.alter_database(enabled=False)
     instance.sales.catalog.refresh()
     assert instance.spread() == Counter(west=60)
-    assert is_delayed(begin(instance.sales, broker_instance=instance.id_of("east")))
+    with pytest.raises(ServiceNotFound, match="the broker of its database is disabled"):
+        begin(instance.sales, broker_instance=instance.id_of("east"))
     instance["west"].admin.alter_database(enabled=False)
     instance.sales.catalog.refresh()
-    delayed = begin(instance.sales)
-    assert is_delayed(delayed)
-    delayed.send(ORDER, b"for a database that is enabled later")
-    delayed.flush()
-    statuses = [row.transmission_status for row in instance.sales.views.transmission_queue()]
-    assert len(statuses) == 1
+    with pytest.raises(ServiceNotFound, match="the broker of its database is disabled"):
+        begin(instance.sales)
     instance.sales.admin.alter_database(enabled=False)
     with pytest.raises(InvalidState, match="the broker of database 'sales' is disabled, so no dialog begins there"):
         begin(instance.sales)
@@ -190,8 +198,6 @@ def test_176_a_database_whose_broker_is_disabled_gets_no_dialogs_until_it_is_ena
     shown = {row.name: row.is_broker_enabled for row in instance.sales.views.databases()}
     assert shown == {"sales": True, "east": False, "west": False}
     instance["west"].admin.alter_database(enabled=True)
-    with serving(instance.sales):
-        assert [one.body for one in receive(instance["west"], "Orders", 1)] == [b"for a database that is enabled later"]
     instance.sales.catalog.refresh()
     assert instance.spread() == Counter(west=60)
 
@@ -216,7 +222,8 @@ def test_222_a_new_broker_has_another_id_and_no_conversations_and_their_peers_ge
     assert (error.type, read_error(error.body)[0], error.dialog.id) == (ERROR, -8462, one.id)
     assert made.broker_id == str(instance.id_of("west")) != str(old)
     instance.sales.catalog.refresh()
-    assert is_delayed(begin(instance.sales)), "no database of this instance has that broker id"
+    with pytest.raises(ServiceNotFound, match="no database of this instance has that broker id"):
+        begin(instance.sales)
     instance.sales.admin.alter_route("West", broker_instance=made.broker_id)
     assert instance.spread() == Counter(west=60)
 

@@ -40,7 +40,7 @@ class Simulated:
     def __init__(self) -> None:
         self._choices = Choices(0, ())
         swarm = replace(
-            draw(self._choices, 0), queues=3, partitions=1, sessions=1, dialogs=0, clubs=0, queries=0, handlers=0,
+            draw(self._choices), queues=3, partitions=1, sessions=1, dialogs=0, clubs=0, queries=0, handlers=0,
             followers=0, hours=(1,), transmitting=0,
         )  # fmt: skip
         self.world = World(self._choices, swarm)

@@ -82,7 +82,7 @@ def worlds(wanted: Iterable[str] = PATHS) -> list[list[Case]]:
     missing = set(wanted)
     found: list[_Candidate] = []
     for seed in count():
-        if draw(Choices(seed), seed).own_bounds:
+        if draw(Choices(seed)).own_bounds:
             continue
         try:
             world = _simulated(seed)
@@ -115,7 +115,7 @@ def _needed(found: list[_Candidate], missing: set[str]) -> list[_Candidate]:
 
 def _simulated(seed: int) -> World:
     choices = Choices(seed, None)
-    swarm = draw(choices, seed)
+    swarm = draw(choices)
     with tuned(choices, swarm):
         world = World(choices, swarm)
         world.run()

@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.catalog import instance_queues
+from konverse.bridge.client import transmission
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError, OutcomeUnknown, QueueNotFound, TopicMismatch
 from konverse.schemas.identifiers import journal_topic, snapshot_topic, transmission_topic
@@ -85,8 +85,8 @@ def prepare(scene: Scene, before: str) -> None:
         if before in {SAVED, TRUNCATED}:
             save_often(meanwhile)
         if before == TRUNCATED:
-            meanwhile.callback(setattr, instance_queues, "KEEP_MS", instance_queues.KEEP_MS)
-            instance_queues.KEEP_MS = 0  # type: ignore[misc]  # a constant, for the checkers
+            meanwhile.callback(setattr, transmission, "KEEP_MS", transmission.KEEP_MS)
+            transmission.KEEP_MS = 0  # type: ignore[misc]  # a constant, for the checkers
         _transact(scene.broker, b"a transaction before")
         queue = scene.broker.operations.transmission_queue()
         assert queue is not None

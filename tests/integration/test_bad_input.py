@@ -74,6 +74,13 @@ def shop(servers: Servers) -> Iterator[Broker]:
 
 REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], int | None, str]]] = {
     "from an unknown service": (lambda b: b.begin_dialog("?", ORDER_SERVICE), ServiceNotFound, 8423, "service '?'"),
+    "to an unknown service": (lambda b: b.begin_dialog(SHOP_SERVICE, "?"), ServiceNotFound, 8423, "create_service"),
+    "a service in other letters": (
+        lambda b: b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE.upper(), ORDERING),
+        ServiceNotFound,
+        8423,
+        "byte by",
+    ),
     "an unknown contract": (
         lambda b: b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "?"),
         ContractNotFound,

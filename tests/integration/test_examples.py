@@ -128,16 +128,6 @@ def test_the_errors_example_distinguishes_application_errors_from_broker_errors(
     assert lines[-1] == "ConversationEnded (8429)"
 
 
-def test_a_directory_creates_the_route_that_a_message_waits_for(example: Example) -> None:
-    lines = [
-        "the report to //weather/Office waits",
-        "the office has it: 12 degrees",
-        "the route to //weather/Office is LOCAL",
-    ]
-    assert example("directory") == lines
-    assert example("directory") == lines[1:], "the route of the first run is still there"
-
-
 def test_a_program_answers_under_konverse_run(
     servers: Servers, database: str, tmp_path: Path, example: Example
 ) -> None:
@@ -271,7 +261,7 @@ def test_every_example_is_listed_and_run() -> None:
     listed = re.findall(
         r"^\| \[[a-z_/]+\.py\]\(([a-z_/]+)\.py\)", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE
     )
-    aside = {"__init__", "demo", "spark_demo", "routing_demo", "routes_demo", "patterns/__init__", "patterns/tables"}
+    aside = {"__init__", "demo", "spark_demo", "routing_demo", "patterns/__init__", "patterns/tables"}
     paths = [*FOLDER.glob("*.py"), *FOLDER.glob("patterns/*.py")]
     assert sorted(listed) == sorted({path.relative_to(FOLDER).with_suffix("").as_posix() for path in paths} - aside)
     here = Path(__file__).read_text("utf-8")

@@ -414,7 +414,7 @@ def test_invalid_arguments_of_a_pool_and_its_sends_are_refused(broker: Broker) -
     with pytest.raises(MessageTypeNotFound):
         pool_of(broker, end_of_stream="Over")
     with pytest.raises(ServiceNotFound):
-        broker.pool("nobody", ORDER_SERVICE, STREAMING)
+        broker.pool(SHOP_SERVICE, "nobody", STREAMING)
     with pytest.raises(InvalidTimeout):
         pool_of(broker, max_age=1e10)
     with pytest.raises(InvalidSettings, match="size is 20000"):

@@ -19,14 +19,12 @@ from konverse.bridge.admin.rights import GROUP, TOPIC, Right
 from konverse.bridge.broker import Broker
 from konverse.bridge.owner.snapshots import Truncation
 from konverse.dialog.owner.events import Truncate
-from konverse.dialog.owner.owner import Owner
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown, QueueNotFound, ServiceNotFound
+from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown, QueueNotFound
 from konverse.schemas.system_messages import ERROR
 from konverse.schemas.wire import token
 from konverse.schemas.wire.token import Sent, Token
-from tests.kit.delays import serving
 from tests.kit.guarded import SHORT_S, Guarded, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
@@ -34,12 +32,10 @@ from tests.kit.rights import (
     ADMINISTERS_ROUTES,
     ASKS,
     DATES,
-    DELAYS,
     DELETES,
     DESCRIBE,
     FOLLOWS_HOME,
     INSTRUCTIONS,
-    LINK,
     LOST,
     NEW,
     OF_LOSS,
@@ -71,9 +67,6 @@ from tests.kit.shop import (
     until,
 )
 
-LATE: Final = "//late/Service"
-"""A service that is created after the first dialog with it."""
-
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
 
@@ -92,19 +85,6 @@ def _transact(broker: Broker) -> None:
 def _transmit(broker: Broker) -> None:
     with broker.transmitter() as reader:
         reader.wait_for_partitions(1, DEADLINE_S)
-
-
-def _holds(owner: Owner) -> bool:
-    """Whether conversations live in a partition, or records of it were not sent yet."""
-    return bool(owner.fold.state.waiting) or any(True for _ in owner.fold.state.live())
-
-
-def _serve(broker: Broker) -> None:
-    """Send the dialog on that waits in the link queue (`_delay`)."""
-    with serving(broker) as server:
-        until(lambda: server.reader._assignment.may_be_idle, "what waits has been read")
-        reader = server.reader
-        until(lambda: not any(map(_holds, reader.owners)), "all is sent on")
 
 
 def _work(broker: Broker) -> None:
@@ -157,7 +137,6 @@ ACTS: Final[dict[str, Callable[[Broker], None]]] = {
     "sender": _send,
     "client": _transact,
     "transmitter": _transmit,
-    "server": _serve,
     "worker": _work,
     "router": _route,
     "pool": _pool,
@@ -174,8 +153,8 @@ def _seldom(user: str, right: Right) -> bool:
     """Whether the acts above do not need the right.
 
     Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes and
-    skips nothing, an onlooker asks for a group only where an owner is silent, nothing waits for the transmitter, a
-    server asks for no route, and the records of an empty queue are not read before it is dropped.
+    skips nothing, an onlooker asks for a group only where an owner is silent, nothing waits for the transmitter, and
+    the records of an empty queue are not read before it is dropped.
     """
     resource, name, operation = right
     return (
@@ -188,7 +167,7 @@ def _seldom(user: str, right: Right) -> bool:
             ("transmitter", ORDERS),
             ("transmitter", SHOP),
         }
-        or (user, name, operation) in {("operator", INSTRUCTIONS, READ), ("server", LINK, WRITE)}
+        or (user, name, operation) == ("operator", INSTRUCTIONS, READ)
         or ((user, operation) == ("administrator", READ) and name.startswith(NEW))
     )
 
@@ -262,20 +241,8 @@ def _delete(guarded: Guarded, user: str) -> None:
         truncation._worker.shutdown(wait=True)
 
 
-def _delay(guarded: Guarded) -> None:
-    """Let a dialog wait in the link queue; then create its service."""
-    with connected(guarded.plain, "sales") as broker:
-        with suppress(ServiceNotFound):
-            broker.admin.drop_service(LATE)
-        broker.begin_dialog(SHOP_SERVICE, LATE, ORDERING).send(ORDER, b"for a later service")
-        broker.flush()
-        broker.admin.create_service(LATE, queue="Orders", contracts=[ORDERING])
-
-
-def _messages(guarded: Guarded, user: str) -> None:
-    """Send messages for `user` to work on."""
-    if user == "server":
-        _delay(guarded)
+def _messages(guarded: Guarded) -> None:
+    """Send messages to work on."""
     guarded.grant("sender", RIGHTS["sender"])
     with guarded.as_user("sender") as broker:
         _send(broker)
@@ -286,7 +253,7 @@ def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_name
     guarded: Guarded, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded.grant(user, RIGHTS[user])
-    _messages(guarded, user)
+    _messages(guarded)
     with caplog.at_level(logging.WARNING, "konverse"), guarded.as_user(user) as broker:
         ACTS[user](broker)
     assert "Kafka refuses" not in caplog.text
@@ -434,14 +401,6 @@ def _ask_for_outcome(guarded: Guarded, user: str) -> None:
             assert broker.outcome(asked, timeout=DEADLINE_S).received
 
 
-def _begin_with_a_later_service(guarded: Guarded, user: str) -> None:
-    with connected(guarded.plain, "sales") as administrator:
-        administrator.server().close()  # creates the link queue
-    with guarded.as_user(user) as broker:
-        broker.begin_dialog(SHOP_SERVICE, "//never/Service", ORDERING).send(ORDER, b"an order")
-        broker.flush()
-
-
 def _give_a_route_a_lifetime(guarded: Guarded, user: str) -> None:
     with guarded.as_user(user) as broker:
         broker.admin.create_route("For a day", "LOCAL", lifetime=timedelta(days=1))
@@ -451,7 +410,6 @@ def _give_a_route_a_lifetime(guarded: Guarded, user: str) -> None:
 SPECIAL: Final[dict[str, tuple[Callable[[Guarded, str], None], list[Right], list[Right]]]] = {
     "bouncing": (_ask_for_bounced, FOLLOWS_HOME, reads(SHOP)[:2]),
     "asking": (_ask_for_outcome, ASKS, reads(ORDERS)[:2]),
-    "delaying": (_begin_with_a_later_service, DELAYS, DELAYS[-6:]),
     "routes": (_give_a_route_a_lifetime, ADMINISTERS_ROUTES, DATES),
 }
 """User -> a call, the rights that it needs, and those of them that its other calls do not need.
@@ -537,7 +495,7 @@ def test_for_each_missing_right_an_error_or_a_log_line_names_the_right_to_grant(
     guarded: Guarded, user: str, right: Right, caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded.grant(user, RIGHTS[user])
-    _messages(guarded, user)
+    _messages(guarded)
     guarded.revoke(user, right)
     said: list[str] = []
 

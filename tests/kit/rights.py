@@ -17,7 +17,7 @@ NEW: Final = "konverse.sales.New"
 LOST: Final = "konverse.sales.Lost"
 """A queue from which records were deleted before they were received."""
 CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
-TRANSMISSION, SUCCESSIONS, LINK = "konverse.transmission", "konverse.successions", "konverse.link"
+TRANSMISSION, SUCCESSIONS = "konverse.transmission", "konverse.successions"
 
 
 logs: Final = logs_of
@@ -48,7 +48,6 @@ RIGHTS: Final[dict[str, list[Right]]] = {
     "sender": needed("sender", "Shop", to=("Orders",)),
     "client": needed("client", "Shop", to=("Orders",)),
     "transmitter": needed("transmitter", "Shop", to=("Orders",)),
-    "server": needed("server", to=("Orders",)),
     "worker": needed("reader", "Orders", to=("Shop",)),
     "router": needed("router", "Orders", to=("Shop", "North")),
     "pool": needed("pool", "Shop", to=("Orders",)),
@@ -65,15 +64,6 @@ RENEWS: Final = with_purpose("new id", "sender", "Shop", to=("Orders",))
 
 FOLLOWS_HOME: Final = with_purpose("bounced", "sender", "Shop", to=("Orders",))
 """Rights of a sender that asks for bounced messages while another process reads the queue of its service."""
-
-DELAYS: Final = with_purpose("does not find yet", "sender", "Shop", to=("Orders",))
-"""Rights of a sender that begins dialogs with services that do not exist yet."""
-
-CLEANS_UP: Final = with_purpose("cleanup", "operator", "Orders", "Shop", "North")
-"""Rights of an operator who ends conversations WITH CLEANUP, also those that wait for a place."""
-
-SEES_DELAYED: Final = with_purpose("wait for a place", "onlooker", "Orders", "Shop", "North")
-"""Rights of an onlooker who sees messages that wait for a place."""
 
 ASKS: Final = with_purpose("outcome", "sender", "Shop", to=("Orders",))
 """Rights of a process that asks for the outcome of messages to `Orders`."""

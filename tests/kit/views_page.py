@@ -66,8 +66,6 @@ it below the table, or on standard error.
 |---|---|
 | empty | nothing: the message is being delivered |
 | Orders/0 has no owner | start a reader of the queue; of the transmission queue: `konverse transmit` |
-| The target service name could not be found: … | create the service or a [route](guide/databases.md) |
-| link/0 has no owner: run `konverse server` | start it: it sends delayed conversations on |
 | the owner of Orders/0 is silent for 60 s | the owner is dead: start a reader |
 | the owner of Orders/0 has not committed it yet | nothing: the owner does so within its next commits |
 | it waits for earlier records to … | find the cause of that wait |

@@ -280,7 +280,6 @@ CHECKS: Final = {
     "compose": Check("make test-compose", _program("make", "test-compose")),
     "demo": Check("make demo", _program("make", "demo")),
     "demo-routing": Check("make demo-routing", _program("make", "demo-routing")),
-    "demo-routes": Check("make demo-routes", _program("make", "demo-routes")),
     "demo-spark": Check("make demo-spark", _program("make", "demo-spark")),
     "bench": Check("make bench", _program("make", "bench")),
 }

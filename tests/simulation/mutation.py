@@ -1,7 +1,6 @@
 """Hunts mutants (`tests.simulation.mutant`): runs the simulator on each until a seed fails.
 
-A mutant that survives all seeds shows that the simulator does not prove its rule. Routing decides without logs, so the
-mutants of `mutants/routes` are hunted by its tests instead: the sentences of the source, and a second, naive reading.
+A mutant that survives all seeds shows that the simulator does not prove its rule.
 `python -m tests.simulation.mutation [NAME…] [--jobs 2] [--keep] [--json]` hunts all mutants, or the named ones. The
 exit code is 1 when one survives.
 
@@ -34,8 +33,6 @@ from tests.simulation.mutant import Mutant, MutantDoesNotFit
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MUTANTS: Final = ROOT / "tests" / "simulation" / "mutants"
-ROUTES: Final = MUTANTS / "routes"
-TESTS_OF_ROUTES: Final = ("tests/unit/routing/test_routes.py", "tests/properties/test_routes.py")
 UNSEEN: Final = MUTANTS.with_name("unseen_in_logs.toml")
 KILLED_BY: Final = MUTANTS.with_name("killed_by.json")
 """The seed that killed each mutant at the last `--keep`. It is tried first; most mutants die of it again."""
@@ -54,23 +51,11 @@ class Fate:
     """The seed that killed the mutant; None when it survived."""
     seeds: int
     error: str
-    test: str = ""
-    """The test that killed a mutant of routes."""
-
-    @property
-    def survived(self) -> bool:
-        """Whether nothing killed the mutant."""
-        return self.seed is None and not self.test
 
 
 def mutants() -> list[Mutant]:
-    """All mutants of the protocol."""
+    """All mutants."""
     return [Mutant.read(path) for path in sorted(MUTANTS.glob("*.toml"))]
-
-
-def mutants_of_routes() -> list[Mutant]:
-    """All mutants of decisions about routes."""
-    return [Mutant.read(path) for path in sorted(ROUTES.glob("*.toml"))]
 
 
 def mutant(name: str) -> Mutant:
@@ -149,26 +134,6 @@ def hunt(
     return fate
 
 
-def hunt_by_tests(folder: Path) -> Fate:
-    """Run the tests of routes with the package in `folder` until one fails."""
-    options = ["-q", "-x", "-rf", "-o", f"cache_dir={folder / 'cache'}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *TESTS_OF_ROUTES],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    if done.returncode not in (0, 1) or bool(done.returncode) != bool(failed):
-        raise RuntimeError(f"the tests of routes did not run: {done.stdout[-2_000:]}{done.stderr}")
-    if any(error in done.stdout for error in STALE):
-        raise MutantDoesNotFit(f"the mutant does not run, which says nothing of its rule: {done.stdout[-2_000:]}")
-    return Fate(None, 0, "", failed[0] if failed else "")
-
-
 def hunt_all(
     found: Sequence[Mutant], seeds_max: int, jobs: int, judge: Judge = Judge.ALL
 ) -> Iterator[tuple[str, Fate]]:
@@ -182,8 +147,6 @@ def _hunt_one(mutant: Mutant, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
     with tempfile.TemporaryDirectory(prefix="konverse-mutant-") as name:
         folder = Path(name)
         build(folder, mutant)
-        if (ROUTES / f"{mutant.name}.toml").is_file():
-            return mutant.name, hunt_by_tests(folder)
         known = killed_by().get(mutant.name) if judge is Judge.ALL else None
         fate = hunt(folder, 1, judge, first=known) if known is not None else None
         return mutant.name, fate if fate and fate.seed is not None else hunt(folder, seeds_max, judge, mutant.kinds)
@@ -199,7 +162,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="note the seeds that kill them, for the next time")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    known = [*mutants(), *mutants_of_routes()] if arguments.judge is Judge.ALL else mutants()
+    known = mutants()
     unknown = {*arguments.names} - {one.name for one in known}
     if unknown:
         parser.error(f"no such mutants: {', '.join(sorted(unknown))}")
@@ -211,11 +174,10 @@ def main() -> int:
     for name, fate in track(hunted, "mutants", len(wanted), console=console, transient=True):
         fates[name] = fate
         lives = f"[red]lives[/] {escape(fate.error)}"
-        killer = f"[dim]{escape(fate.test)}[/]" if fate.test else f"seed {fate.seed}, the {fate.seeds}."
-        console.print(f"{name}: {lives if fate.survived else killer}")
+        console.print(f"{name}: {lives if fate.seed is None else f'seed {fate.seed}, the {fate.seeds}.'}")
     if arguments.keep and arguments.judge is Judge.ALL:
         keep(fates)
-    alive = [name for name, fate in fates.items() if fate.survived]
+    alive = [name for name, fate in fates.items() if fate.seed is None]
     if arguments.json:
         print(json.dumps({name: asdict(fate) for name, fate in sorted(fates.items())}, indent=1))
     else:

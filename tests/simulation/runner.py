@@ -119,5 +119,5 @@ def seeds_from(first: int, number: int | None, having: Collection[str] = ()) -> 
     """`number` seeds from `first` on, or all. With `having`, only seeds whose swarm has all these kinds."""
     every: Iterable[int] = count(first)
     if having:
-        every = (seed for seed in every if all(getattr(draw(Choices(seed), seed), kind) for kind in having))
+        every = (seed for seed in every if all(getattr(draw(Choices(seed)), kind) for kind in having))
     return every if number is None else islice(every, number)

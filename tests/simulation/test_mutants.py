@@ -19,7 +19,6 @@ from tests.kit.simulator.failure import Judge
 from tests.simulation.mutant import Change, Mutant, MutantDoesNotFit, without_comment
 from tests.simulation.mutation import (
     ROOT,
-    ROUTES,
     SEEDS_MAX,
     TIMEOUT_S,
     UNSEEN,
@@ -29,7 +28,6 @@ from tests.simulation.mutation import (
     main,
     mutant,
     mutants,
-    mutants_of_routes,
     unseen,
 )
 
@@ -95,7 +93,7 @@ def test_the_verifier_does_not_hunt_mutants_without_a_trace_in_a_log(
 def test_every_mutant_fits_and_has_all_its_names(tmp_path: Path) -> None:
     """An undefined name would end every run, so the hunt would prove nothing about the rule."""
     build(tmp_path, None)
-    known, product = [*mutants(), *mutants_of_routes()], tmp_path / "konverse"
+    known, product = mutants(), tmp_path / "konverse"
     before = {name: (product / name).read_bytes() for one in known for name in {change.file for change in one.changes}}
     for one in known:
         files = {change.file for change in one.changes}
@@ -115,15 +113,12 @@ def test_the_mutation_command_reports_killed_and_surviving_mutants(
     first = (ROOT / "dialog" / "fold" / "journal.py").read_text("utf-8").splitlines()[0]
     harmless = Mutant("harmless", "", (), (Change("dialog/fold/journal.py", "", (first,), ("#", first)),))
     deadly = mutant("acknowledgements_not_replayed")
-    of_routes = Mutant.read(ROUTES / "any_database_is_drawn.toml")
     monkeypatch.setattr("tests.simulation.mutation.mutants", lambda: [deadly, harmless])
-    monkeypatch.setattr("tests.simulation.mutation.mutants_of_routes", lambda: [of_routes])
     monkeypatch.setattr("sys.argv", ["mutation", "--seeds", "5", "--json"])
     assert main() == 1
     fates = json.loads(capsys.readouterr().out)
     assert fates[deadly.name]["seed"] is not None
-    assert "test_r28_r32_167_the_own_database_comes_first" in fates[of_routes.name]["test"]
-    assert fates[harmless.name] == {"seed": None, "seeds": 5, "error": "", "test": ""}
+    assert fates[harmless.name] == {"seed": None, "seeds": 5, "error": ""}
 
 
 def test_the_product_itself_lives_in_the_same_copy(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_seeds_are_cut_into_chunks() -> None:
 
 
 def test_seeds_of_some_kinds_of_runs_are_chosen() -> None:
-    swarms = [draw(Choices(seed), seed) for seed in seeds_from(0, 10, ["moves", "losses"])]
+    swarms = [draw(Choices(seed)) for seed in seeds_from(0, 10, ["moves", "losses"])]
     assert len(swarms) == 10
     assert all(swarm.moves and swarm.losses for swarm in swarms)
     assert [*seeds_from(3, 2)] == [3, 4]

@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.catalog.instance_queues import TRANSMISSION, ensure_queue
-from konverse.bridge.client.transmission import transmitter
+from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.runtime.settings import Settings
 from konverse.deploy.java.java import find_java, spark_java_home
@@ -106,7 +105,7 @@ def drop(admin: AdminClient, topic: str) -> None:
 def transmitting(servers: Servers) -> Iterator[None]:
     """Run an owner of the transmission queue, like `konverse transmit`."""
     kafka = Kafka(Settings.load(kafka=f"kafka://{servers.bootstrap}", redis=None))
-    reader = transmitter(kafka, ensure_queue(kafka, "konverse", TRANSMISSION))
+    reader = transmitter(kafka, ensure_queue(kafka, "konverse"))
 
     def work() -> None:
         with reader:

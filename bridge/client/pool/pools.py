@@ -12,7 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.client.begin import delayed_queues, named_broker_id
+from konverse.bridge.client.begin import named_broker_id
 from konverse.bridge.client.client import Client
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.log_reader import LogReader
@@ -66,8 +66,7 @@ class Pools:
         """A new pool (`Broker.pool`)."""
         options.check()
         queues_of = partial(self._catalog.queues_of, *_services(options))
-        delayed = partial(delayed_queues, self._network, options.from_service, options.contract)
-        home, _ = self._network.placed(options.to_service, None, b"", queues_of, delayed)
+        home, _ = self._network.placed(options.to_service, None, b"", queues_of)
         self._check_end_of_stream(options.contract, options.end_of_stream)
         sender = self._client.open_sender()
         context = PoolContext(

@@ -33,7 +33,6 @@ Modules:
     attempts    handlers that failed and owners that died
     moves       endpoints that move to another partition
     moved_state how they left and arrived, and the stubs that they left behind
-    delays      conversations that wait for the place of their target
     batches     rows that Spark writes
     loss, holes deleted data, and the counters that writers lost with it
     forgeries   records under another producer's writer and counter

@@ -29,8 +29,6 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     state.tally["cleaned up, not open"] += side.ended
     if not side.ended:
         side.thrown_away += side.heard[len(side.consumed) :]
-    side.delayed = side.delayed and [one for one in side.delayed if one[0].kind is not Kind.MESSAGE]
-    state.let_go(side)
     side.ended = True
     state.named.end(side.key, CLEANED_UP, state.now_ms)
     side.forget_urgent()

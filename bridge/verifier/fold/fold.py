@@ -39,7 +39,7 @@ from .batches import exclude, give_up
 from .endings import clean, give_up_side, leave_the_error, return_unread
 from .groups import give_levels, regroup
 from .half_close import second_finish
-from .ingest import ingest, take_loose
+from .ingest import ingest
 from .loss import fail_by_loss, hole_of
 from .moves import all_together, relocate
 from .state import Output, SecondState, Side
@@ -137,7 +137,6 @@ class SecondFold(SecondState):
             _RARE[type(operation)](self, operation)
         all_together(self)
         strike(self)
-        take_loose(self)
 
     def _at(self, index: int, commit: Commit) -> Side | None:
         side = self.table.get(index)

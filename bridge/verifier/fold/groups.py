@@ -36,7 +36,7 @@ def give_levels(state: SecondState, operation: Prioritize) -> None:
         side = state.table.get(index)
         if side is None:
             continue
-        if side.since != state.order or (side.generation and not side.unranked):
+        if side.since != state.order or side.generation:
             state.problem(f"I3: a commit gives endpoint {index} a level, and it had begun before")
         state.tally["ranked"] += 1
-        side.level, side.unranked = level, False
+        side.level = level

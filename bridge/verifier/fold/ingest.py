@@ -28,7 +28,6 @@ from konverse.schemas.wire.records import (
 
 from .answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over, stray
 from .batches import on_batch, on_decision, on_row, on_veto
-from .delays import behind_the_end, wait
 from .ended import NEVER_BEGUN
 from .endings import told_of_cleanup, told_of_loss
 from .half_close import expand, on_finished
@@ -55,19 +54,6 @@ from .writers import (
 
 def ingest(state: SecondState, record: LogRecord) -> None:
     """Take the next record of the data log."""
-    _ingest(state, record)
-    take_loose(state)
-
-
-def take_loose(state: SecondState) -> None:
-    """Judge the records of delayed sides that have ended."""
-    while state.loose:
-        envelope, record = behind_the_end(*state.loose.pop(0))
-        state.tally["delayed and over"] += 1
-        state.verdicts[envelope.writer, envelope.counter] = _apply(state, envelope, record)
-
-
-def _ingest(state: SecondState, record: LogRecord) -> None:
     if record.header is None:
         state.tally["foreign"] += 1
         return
@@ -146,8 +132,7 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def _apply(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    moved = follow(state, envelope, record) if state.moves.stubs else None
-    return moved or (wait(state, envelope, record) if state.delays else None) or _take(state, envelope, record)
+    return (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
 
 
 def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -237,9 +222,6 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
     if at_home and may_come(state, opener):
         state.refuse_first(envelope.conversation, opener)
         state.tally["opened at home"] += 1
-    if state.delays:
-        state.living[key].delayed = []
-        return wait(state, envelope, record)
     return None
 
 

@@ -106,8 +106,7 @@ def pass_over_acknowledged(state: SecondState, writer: bytes, counter: int, offs
 
 def _may_hear(state: SecondState, side: Side, writer: bytes, due: int) -> bool:
     """Whether one of a writer's lost records, from counter `due` on, may have been for this side."""
-    waiting = {envelope.writer for envelope, _ in side.delayed or ()}
-    if writer in {*side.voices, *waiting} or minted_ms(writer) is None or state.is_named(side):
+    if writer in side.voices or minted_ms(writer) is None or state.is_named(side):
         return True
     line = [side.opener, *line_of(state, side.opener)]
     if writer in line:
@@ -162,7 +161,7 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
     """Whether the message's number shows that one before it was passed over; if so, the conversation fails."""
     first_is_missing = _expects_first(state, side, envelope) and envelope.sequence > 0
-    skipped = (envelope.sequence > side.received or first_is_missing) and origin_of(record) is None
+    skipped = (envelope.sequence > len(side.heard) or first_is_missing) and origin_of(record) is None
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False
     state.tally["missed after a loss"] += 1

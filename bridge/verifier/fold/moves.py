@@ -11,7 +11,7 @@ from typing import Final
 from konverse.bridge.verifier.records import ForwardedRecord, Key, LogRecord
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
-from konverse.schemas.levels import DEFAULT_LEVEL, UNRANKED
+from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX
 from konverse.schemas.system_messages import BEGUN_TWICE_BODY, DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.wire.envelope import decode_accepted
@@ -71,9 +71,6 @@ def relocate(state: SecondState, operation: Relocate) -> None:
         operation.to, side.previous, side.code != "SO"
     )
     state.moves.away[side.key] = side.opener
-    for envelope, record in side.delayed or ():
-        state.verdicts[envelope.writer, envelope.counter] = follow(state, envelope, record) or ""
-    state.tally["delayed and routed"] += side.delayed is not None
     state.tally["moved"] += 1
     state.tally["followed its group"] += follows_group
     state.tally["moved again"] += side.generation > 0
@@ -117,7 +114,7 @@ def _pack(state: SecondState, side: Side) -> MovedState:
         (side.finished, side.peer_finished, side.answer, tuple(side.askers)),
         None if side.rang is None else message(side.rang),
         (side.timer_ms, side.expires_ms, side.end_of_stream),
-        side.level if side.delayed is None else UNRANKED,
+        side.level,
     )
 
 
@@ -161,9 +158,6 @@ def _meet(state: SecondState, side: Side, moved: Moved, record: LogRecord) -> No
     state.say_closed(key, moved.previous, Closed(moved.generation - 1, None, key[0] == Role.TARGET))
     if side.peer_ended or side.peer_failed:
         return
-    if side.delayed is not None:
-        state.end(side, failed=True)
-        return
     side.peer_failed = True
     if side.ended:
         state.bury(side)
@@ -176,8 +170,7 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     state.may_live(key, opener, b"")
     side = state.create(key, opener, moved.peer, moved.sent, moved.group or b"")
     code = CODES[moved.state]
-    side.generation, side.previous, side.level = moved.generation, moved.previous, moved.level or DEFAULT_LEVEL
-    side.unranked = moved.level == UNRANKED
+    side.generation, side.previous, side.level = moved.generation, moved.previous, moved.level
     side.named = moved.named
     side.talked, side.ended = code != "SO", code == "DO"
     side.peer_ended, side.peer_failed = code == "DI", code == "ER"
@@ -230,7 +223,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> MovedState:
         (side.finished, side.peer_finished, side.answer, tuple(side.askers)),
         next((message(one) for one in moved.urgent if one.type == DIALOG_TIMER), None),
         (side.timer_ms, side.expires_ms, side.end_of_stream),
-        moved.level,
+        side.level,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.records import Key, LogRecord
 from konverse.schemas.groups import own_group
-from konverse.schemas.identifiers import Address, Role, delays
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import CLEANED_ENTRIES_MAX, END_WRITERS_MAX, QUERY_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
@@ -66,7 +66,6 @@ TALLIED: Final = (
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "cleaned up elsewhere", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "ranked", "moved with a level",
-    "delayed", "delayed and routed", "delayed and over",
 )  # fmt: skip
 NOT_YET: Final = sys.maxsize
 """Order of an output that may not leave yet."""
@@ -172,10 +171,6 @@ class Side:
     left: bool = False
     """The side has moved to another partition."""
     level: int = DEFAULT_LEVEL
-    unranked: bool = False
-    """It moved here without a level: the COMMIT that takes it in gives one."""
-    delayed: list[tuple[Envelope, LogRecord]] | None = None
-    """Of a target without a place: its records in the order of the log. None: it is not delayed."""
     since: int = -1
     """Order of the COMMIT with which the side began here; -1 if that COMMIT was not read."""
 
@@ -186,11 +181,6 @@ class Side:
     def forget_urgent(self) -> None:
         """Drop the waiting Error, the waiting DialogTimer and the timer. Only the lifetime of the side stays."""
         self.error = self.rang = self.timer_ms = self.end_of_stream = None
-
-    @property
-    def received(self) -> int:
-        """Number of messages that came, accepted or delayed."""
-        return len(self.heard) + sum(envelope.kind is Kind.MESSAGE for envelope, _ in self.delayed or ())
 
     @property
     def gone(self) -> bool:
@@ -219,7 +209,7 @@ class Side:
         """The side as the view must show it."""
         consumed = len(self.consumed)
         unread = 0 if self.ended else len(self.heard) - consumed
-        return self.code, self.numbering, self.received, consumed, unread, self.error is not None
+        return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
 
 
 def minted_ms(writer: bytes) -> int | None:
@@ -249,8 +239,10 @@ class SecondState:
         self.forgotten: set[bytes] = set()
         self.told: dict[bytes, int] = {}
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
-        self.now_ms = self.journal_ms = 0
-        """The time by which data records are judged, and the latest time of a journal record that counts."""
+        self.now_ms = 0
+        """The time by which data records are judged."""
+        self.journal_ms = 0
+        """The latest time of a journal record that counts."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
         self.contents = TakenContents(self.problem)
         self.too_late: list[tuple[bytes, int, bytes]] = []
@@ -282,7 +274,6 @@ class SecondState:
         self.fates: dict[BounceId, MailboxOutcome] = {}
         """How each message left the mailbox."""
         self.incarnation = b""
-        self.delays, self.loose = delays(address.topic), list[tuple[Envelope, LogRecord]]()
         self.moves = SecondMoves()
         self.rejected: dict[int, Rejection] = {}
         self.given_back = 0
@@ -319,7 +310,6 @@ class SecondState:
         flags = NAMED if side.key[0] == Role.INITIATOR and self.is_named(side) else 0
         self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
-        self.let_go(side)
         side.forget_urgent()
         side.thrown_away += side.heard[len(side.consumed) :]
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
@@ -329,21 +319,12 @@ class SecondState:
         self.stage(side.peer_at, Output(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
         self.bury(side)
 
-    def let_go(self, side: Side) -> None:
-        """Have the records of a delayed side that ends judged next, behind its end."""
-        self.loose += side.delayed or ()
-        side.delayed = None
-
     def is_named(self, side: Side) -> bool:
         """Whether the caller chose the id of its conversation."""
         return side.named or side.key in self.named.living
 
     def fail(self, side: Side, offset: int, body: bytes) -> None:
         """Fail a conversation: both sides get an Error; messages accepted before can still be received."""
-        if side.delayed is not None:
-            self.given_up.add(side.key[1])
-            self.end(side, failed=True)
-            return
         self.await_home(side)
         side.peer_failed = True
         self.given_up.add(side.key[1])

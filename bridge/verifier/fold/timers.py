@@ -107,9 +107,6 @@ def _expire(state: SecondState, side: Side, expires_ms: int) -> None:
         return
     state.tally["lifetime over after an end"] += side.peer_ended
     state.tally["lifetime over"] += 1
-    if side.delayed is not None:
-        state.fail(side, state.ingested_to, LIFETIME_BODY)
-        return
     if not side.peer_ended:
         state.await_home(side)
     side.peer_failed = True

@@ -32,8 +32,7 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
 
 def _alter(world: World) -> None:
     """Put a service on a random queue, possibly the same one."""
-    queues = world.swarm.queues - bool(world.swarm.delaying)  # no service is on a link queue
-    world.history.altered[world.choices.pick(SERVICES)] = world.choices.choose(queues)
+    world.history.altered[world.choices.pick(SERVICES)] = world.choices.choose(world.swarm.queues)
     world.sometimes.happened("service altered")
 
 
@@ -43,20 +42,20 @@ def look(process: OwnerProcess, owner: Owner) -> None:
     if not world.history.altered:
         return
     altered = world.history.altered.items()
-    elsewhere = {service: queue for service, queue in altered if queue != place.queue}
+    elsewhere = {service: queue for service, queue in altered if f"q{queue}" != place.address.topic}
     places = {service: partial(_place_in, world, queue) for service, queue in elsewhere.items()}
     owner.staging.altering.find(places, {**owner.fold.state.moves.arrivals})
 
 
 def _place_in(world: World, queue: int, group: bytes) -> Address:
-    places = [place.address for place in world.places if place.queue == queue]
+    places = [place.address for place in world.places if place.address.topic == f"q{queue}"]
     return places[choose_partition(group, len(places))]
 
 
 def strangers(world: World, place: Place) -> int:
     """Number of conversations in a partition whose service is on another queue."""
     state, altered = place.shadow.state, world.history.altered
-    elsewhere = {service for service, queue in altered.items() if queue != place.queue}
+    elsewhere = {service for service, queue in altered.items() if f"q{queue}" != place.address.topic}
     return sum(one.service in elsewhere for one in state.live())
 
 

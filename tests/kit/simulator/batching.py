@@ -45,9 +45,9 @@ class Query:
         choices = world.choices
         self.world = world
         self.id = world.identifier(b"query")
-        self.judge: Place = choices.pick(world.homes)
-        self.homes = self._some(world.homes)
-        self.targets = self._some(world.places)
+        self.judge: Place = choices.pick(world.places)
+        self.homes = self._some()
+        self.targets = self._some()
         self.batches = 1 + choices.choose(4)
         self.checkpoint = 0
         """The first batch that is not in the checkpoint."""
@@ -63,8 +63,8 @@ class Query:
         """An operator has decided to abandon the query."""
         self.start_driver()
 
-    def _some(self, places: list[Place]) -> list[Place]:
-        choices = self.world.choices
+    def _some(self) -> list[Place]:
+        choices, places = self.world.choices, self.world.places
         chosen = [place for place in places if not choices.choose(2)]
         return chosen or [choices.pick(places)]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from . import altering, delaying, regrouping, taking
+from . import altering, regrouping, taking
 from .owning import OwnerProcess
 from .poison import unread_elsewhere
 
@@ -25,7 +25,6 @@ def settle_down(process: OwnerProcess) -> None:
     if process.leading:
         assert process.owner is not None
         altering.look(process, process.owner)
-        delaying.look_for_all(process, process.owner)
         regrouping.look_again(process.owner)
         process._view.look(process.owner.fold.head.claim_offset)
         process._tick()

@@ -18,7 +18,6 @@ from konverse.schemas.wire.records import Envelope, Kind
 from tests.kit.digests import digest
 
 from .batch_checks import check_batches
-from .delaying import check_delayed
 from .flushing import check_reported
 from .forgers import check_forgeries, honest
 from .kafka import Record
@@ -63,7 +62,6 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
         reference = references[place.address]
         yield from _folds(world, place, reference)
         yield from check_groups(place, place.shadow.state, reference)
-        yield from check_delayed(place, place.shadow.state, reference)
         yield from _counters(reference)
         yield from _drained(world, place, references)
         yield from _view(place)

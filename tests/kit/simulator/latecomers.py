@@ -91,10 +91,6 @@ def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
         return
     else:
         world.sometimes.happened("begun again" if plan.over else "begun by two sessions")
-        target = world.place_of(dialog.begin.target).shadow.state
-        there = target.endpoint(Role.TARGET, dialog.conversation)
-        if there is not None and there in target.delayed:
-            world.sometimes.happened("delayed and joined")
 
 
 def compare_named(place: Place, reference: SecondFold) -> Iterator[str]:

@@ -15,10 +15,10 @@ from konverse.dialog.state.batches import PendingRow
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.schemas.identifiers import Address, Role, delays
+from konverse.schemas.identifiers import Address, Role
 from tests.kit.moving import send_away
 
-from . import altering, delaying, regrouping
+from . import altering, regrouping
 from .places import Place
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
     if process.world.choices.chance(rate):
         yield lambda: _move_some(process, owner)
     yield from altering.actions(process, owner)
-    yield from delaying.actions(process, owner)
 
 
 def _reserved(process: OwnerProcess, owner: Owner) -> list[Endpoint]:
@@ -61,12 +60,12 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
     live = _reserved(process, owner) or live
     promising = ([one for one in live if wanted(state, one)] for wanted in _PROMISING)
     live = choices.pick([live, *filter(None, promising)])
-    elsewhere = [other for other in world.homes if other is not place]
+    elsewhere = [other for other in world.places if other is not place]
     if not live or not elsewhere:
         return
     endpoint, to = choices.pick(live), choices.pick(elsewhere).address
     arrival = state.moves.arrivals.get(endpoint.index)
-    if arrival is not None and choices.chance(500) and not delays(arrival.previous.topic):
+    if arrival is not None and choices.chance(500):
         to = arrival.previous
     if not send_away(owner, endpoint, to):
         world.sometimes.happened("move refused")
@@ -201,7 +200,6 @@ def check_moves(world: World, references: References) -> Iterator[str]:
     yield from _verdicts(references)
     yield from _consumed_once(world)
     yield from altering.check_altered(world)
-    yield from delaying.check_routed(world)
     yield from regrouping.check_left(world)
 
 

@@ -21,11 +21,9 @@ from .redis_view import RedisView
 class Place:
     """One partition of one queue."""
 
-    def __init__(self, kafka: Kafka, queue: int, partition: int, fail: Fail, *, links: bool = False) -> None:
-        """With `links` the queue is a link queue, where conversations wait for a route."""
+    def __init__(self, kafka: Kafka, queue: int, partition: int, fail: Fail) -> None:
         self.fail = fail
-        self.queue = queue
-        topic = f"q{queue}.link" if links else f"q{queue}"
+        topic = f"q{queue}"
         incarnation = (queue + 1).to_bytes(4, "big") + b"incarnation!"
         self.identity = LogIdentity(topic, partition, incarnation, b"data topic id   ", b"journal topic id")
         self.address = Address(topic, partition, incarnation_tag(incarnation))

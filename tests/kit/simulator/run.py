@@ -39,7 +39,7 @@ def simulate(
 ) -> Result:
     """Run a seed, or repeat recorded choices."""
     choices = Choices(seed, recorded)
-    swarm = draw(choices, seed)
+    swarm = draw(choices)
     error = None
     with tuned(choices, swarm):
         world = World(choices, swarm, FAIL[judge])

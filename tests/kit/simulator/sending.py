@@ -163,7 +163,7 @@ class SessionProcess:
         """Id, BEGIN block and home of a new dialog."""
         world = self.world
         target, wanted = world.choices.pick(world.places), home is None
-        home = home or world.choices.pick(world.homes)
+        home = home or world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation

@@ -29,7 +29,7 @@ def of_reference(side: Side) -> tuple[Any, ...]:
     """The reference's state of a side."""
     consumed = len(side.consumed)
     return (
-        side.index, side.code, side.received, consumed, side.numbering,
+        side.index, side.code, len(side.heard), consumed, side.numbering,
         [h.offset for h in side.heard[consumed:]] if not side.ended else [], side.error is not None, side.opener,
         side.level, side.rang is not None, NO_TIME if side.timer_ms is None else side.timer_ms,
         NO_TIME if side.expires_ms is None else side.expires_ms, side.end_of_stream,

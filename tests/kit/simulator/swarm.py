@@ -159,8 +159,6 @@ class Swarm:
     """Rate of sides that begin with another level than the default."""
     savepoints: int
     """Rate of rolling back to a savepoint."""
-    delaying: int
-    """Rate of looking for routes; above 0 the last queue is a link queue."""
 
     @property
     def naming(self) -> int:
@@ -189,11 +187,7 @@ ABSENT: Final = {"short_memory": False, "small_mailboxes": False, "hours": HOURS
 """Values of an absent area's settings that are not 0."""
 
 
-DELAYING: Final = (15, 12)
-"""Seeds with this remainder delay conversations. Not drawn, so the other seeds mean what they meant."""
-
-
-def draw(choices: Choices, seed: int) -> Swarm:
+def draw(choices: Choices) -> Swarm:
     """Draw the swarm of a run. A quarter of the runs are quiet: no faults, so that applications get further."""
     quiet = choices.chance(250)
 
@@ -205,7 +199,7 @@ def draw(choices: Choices, seed: int) -> Swarm:
 
     choose = choices.choose
     clubs = (0, 1, 2)[choose(3)]
-    queues = max(1 + choose(3), 1 + (delaying := seed % DELAYING[0] == DELAYING[1]))
+    queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
     areas = _areas(choices)
     low_numbers = choices.chance(150)
@@ -260,7 +254,6 @@ def draw(choices: Choices, seed: int) -> Swarm:
         wanting=rate(400, 600),
         again=rate(600, 600),
         handlers_begin=rate(400, 100) if areas == LOSSY else rate(120, 600),
-        delaying=100 * delaying,
         **_drawn_by_area(choices, rate, fault, areas, recycling=recycling),
     )
 

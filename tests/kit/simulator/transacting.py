@@ -50,7 +50,7 @@ class Transacting:
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
         world = process.world
-        self.place = world.choices.pick(world.homes) if world.choices.chance(world.swarm.transmitting) else None
+        self.place = world.choices.pick(world.places) if world.choices.chance(world.swarm.transmitting) else None
         """The partition of the transmission queue; any queue may serve."""
         if self.place is not None:
             process.session.transmit_to(self.place.address)

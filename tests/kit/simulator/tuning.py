@@ -87,7 +87,7 @@ Change = tuple[ModuleType, str, Any]
 """Module, name of a global, and its value in this run."""
 
 
-def _windows(choices: Choices, swarm: Swarm) -> list[Change]:
+def _windows(choices: Choices) -> list[Change]:
     def small(*sizes: int) -> int:
         return sizes[choices.choose(len(sizes))]
 
@@ -106,12 +106,11 @@ def _windows(choices: Choices, swarm: Swarm) -> list[Change]:
         (konverse.dialog.owner.recovery, "FIRST_WINDOW", small(16, 2, 1, 1)),
         (konverse.dialog.owner.recovery, "GROWTH", small(8, 1, 1)),
         (konverse.dialog.owner.relocations, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
-        (konverse.dialog.owner.relocations, "STUB_ENTRIES_MAX", 10_000 if swarm.delaying else small(50, 1, 3)),
+        (konverse.dialog.owner.relocations, "STUB_ENTRIES_MAX", small(50, 1, 3)),
         (konverse.dialog.rules.relocation, "INSTALL_PIECES_MAX", 10_000),
         (konverse.bridge.verifier.fold.moves, "INSTALL_PIECES_MAX", 10_000),
         (konverse.schemas.wire.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
-        (konverse.dialog.owner.relocations, "ROUTED_AT_ONCE", 2 if swarm.delaying else 500),
-        (konverse.dialog.owner.relocations, "INSTALL_BYTES_MAX", 100_000 if swarm.delaying else small(100_000, 100)),
+        (konverse.dialog.owner.relocations, "INSTALL_BYTES_MAX", small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.owner.poison, "TRY_GROUPS_MAX", small(4, 64, 2)),
         (konverse.dialog.owner.poison, "TRY_FIRST_GROUPS_MAX", small(4, 64, 0)),
@@ -176,7 +175,7 @@ def changes_of(choices: Choices, swarm: Swarm) -> list[Change]:
         (envelope, "_read_suffix", remembering(envelope._read_suffix)),
     ]
     if swarm.tiny_windows:
-        changes += _windows(choices, swarm)
+        changes += _windows(choices)
     if swarm.small_mailboxes:
         changes += _mailboxes(choices)
     if swarm.short_memory:

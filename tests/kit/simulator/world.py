@@ -87,16 +87,14 @@ class World:
         self.late_shows: list[tuple[RedisView, Show]] = []
         """Writes to the view by processes that are gone."""
         self.places = [
-            Place(self.kafka, queue, partition, report, links=bool(swarm.delaying) and queue == swarm.queues - 1)
+            Place(self.kafka, queue, partition, report)
             for queue in range(swarm.queues)
             for partition in range(swarm.partitions)
         ]
-        self.homes = [place for place in self.places if not place.shadow.state.delays]
-        """Partitions where initiators and handlers live: all but those of a link queue."""
         self._journals = {place.journal.name: place for place in self.places}
         self.owners = [OwnerProcess(self, place) for place in self.places]
         self.clubs = [
-            Club(choices.pick(self.homes), (self.identifier(b"group"), b"")[choices.choose(2)])
+            Club(choices.pick(self.places), (self.identifier(b"group"), b"")[choices.choose(2)])
             for _ in range(swarm.clubs)
         ]
         self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
@@ -285,7 +283,7 @@ class World:
     def _begin_without_home(self) -> None:
         """A conversation without a home, from a faulty program or after a deletion: its target has no initiator."""
         choices = self.choices
-        home, target = choices.pick(self.homes).address, choices.pick(self.places)
+        home, target = choices.pick(self.places).address, choices.pick(self.places)
         conversation, writer = self.identifier(b"orphan"), self.identifier(b"loner")
         begin = Begin("near", "far", "contract", home, target.address, conversation)
         for counter in range(1 + choices.choose(3)):

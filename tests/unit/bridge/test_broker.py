@@ -19,8 +19,7 @@ from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable
 def broker(*, closed: bool = False) -> Any:
     made: Any = Broker.__new__(Broker)
     made._closed = closed
-    made.database, made._listeners = "sales", {"sales": SimpleNamespace(close=lambda: None)}
-    made._readers, made._lock = Readers(), threading.Lock()
+    made._readers, made._listener, made._lock = Readers(), object(), threading.Lock()
     return made
 
 
@@ -55,7 +54,7 @@ def test_a_broker_waits_for_a_reader_that_another_thread_closes() -> None:
     reader.closed = True  # its `close` has begun elsewhere
     reader.close = lambda: order.append("reader")  # type: ignore[method-assign]
     part = SimpleNamespace(close=lambda: None)
-    one.catalog = one._validator = one._pools = one._substitutes = one._view_client = part
+    one.catalog = one._validator = one._pools = one._substitutes = one._listener = one._view_client = part
     one._client = SimpleNamespace(check_thread=lambda: None, close=lambda: order.append("client"), mailboxes=part)
     one.close()
     assert order == ["reader", "client"]

@@ -76,8 +76,7 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
         settled=True,
         commit=None,
         pump=lambda *_: None,
-        read=lambda: None,
-        catalog_changes=SimpleNamespace(check_enabled=lambda: None),
+        catalog_changes=SimpleNamespace(read=lambda: None, check_enabled=lambda: None),
     )
     reader._handing_out = HandingOut(
         next_group=lambda _: None,

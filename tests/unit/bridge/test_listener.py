@@ -18,7 +18,6 @@ from konverse.bridge.admin import instructions
 from konverse.bridge.admin import listener as module
 from konverse.bridge.admin.instructions import INSTRUCTION_CONFIG, Instructions, ensure_topic
 from konverse.bridge.admin.listener import InstructionListener, follow
-from konverse.bridge.catalog.instance_queues import WHOLE_INSTANCE
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import ReaderOperations, awaits_operator
@@ -46,7 +45,7 @@ class Reader:
     """A reader with one conversation, suspended or not, whose first message has number 16."""
 
     def __init__(self, raises: Exception | None = None, *, suspended: bool = True, role: Role = Role.TARGET) -> None:
-        self.queue = SimpleNamespace(name="Orders", topic="konverse.sales.Orders.queue")
+        self.queue = SimpleNamespace(name="Orders")
         self.done: list[Any] = []
         self.closed = False
         self.kept_up = 0
@@ -176,18 +175,6 @@ def test_a_cleanup_instruction_for_a_conversation_elsewhere_is_left_to_other_rea
     for error in (DialogNotFound("it lives elsewhere"), BrokerClosed("closed")):
         reader: Any = Reader(error)
         assert not follow(reader, instruction(Action.CLEANUP, first=0))
-
-
-@pytest.mark.parametrize("of_link_queue", [True, False])
-@pytest.mark.parametrize("database", ["sales", WHOLE_INSTANCE])
-def test_only_a_server_obeys_instructions_for_the_link_queue_and_it_obeys_no_others(
-    database: str, *, of_link_queue: bool
-) -> None:
-    """A database may have a queue of the same name."""
-    reader: Any = Reader()
-    reader.queue = SimpleNamespace(name="link", topic="konverse.link" if of_link_queue else "konverse.sales.link.queue")
-    obeys = follow(reader, instruction(Action.CLEANUP, first=0, database=database, queue="link")) is not None
-    assert obeys is (of_link_queue == (database == WHOLE_INSTANCE))
 
 
 @pytest.fixture

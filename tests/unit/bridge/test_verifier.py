@@ -37,7 +37,7 @@ from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
-SWARMS = {seed: draw(Choices(seed, None), seed) for seed in range(70)}
+SWARMS = {seed: draw(Choices(seed, None)) for seed in range(70)}
 SEEDS = [
     seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers or swarm.cuts)
 ]
@@ -47,7 +47,7 @@ SEEDS = [
 @cache
 def simulated(seed: int) -> tuple[tuple[Place, tuple[Record, ...], tuple[Record, ...]], ...]:
     choices = Choices(seed, None)
-    swarm = draw(choices, seed)
+    swarm = draw(choices)
     with tuned(choices, swarm):
         world = World(choices, swarm)
         world.run()

@@ -23,7 +23,7 @@ SEEDS = range(15)
 def bounds_of(seed: int) -> Iterator[tuple[Choices, Swarm]]:
     """The product's bounds in the run of this seed. Every fold of its logs needs the same."""
     choices = Choices(seed, None)
-    swarm = draw(choices, seed)
+    swarm = draw(choices)
     with tuned(choices, swarm):
         yield choices, swarm
 

@@ -399,12 +399,6 @@ def test_r35_r37_r38_172_an_address_of_this_instance_is_routed_by_msdb_once() ->
     assert Network([back], [back], forwarding=True).sent("S", arrived=True) == (DROP, "")
 
 
-def test_r33_r37_a_message_that_comes_round_prefers_no_database_like_one_that_arrived() -> None:
-    network = Network([route("back", "TCP://here:4022", "S")], [AUTO], here=["S"], stock=["S"])
-    drawn = {network.decide("S", pick=nth(at)).database for at in range(2)}
-    assert {one.name for one in drawn if one is not None} == {"sales", "stock"}
-
-
 @pytest.mark.parametrize(
     ("text", "address"),
     [
