@@ -25,6 +25,7 @@ PYTHON ?= $(firstword $(foreach name,python3.12 python3.11 python3 python3.13,\
 
 BIN := .venv/bin
 READY := .venv/ready
+# Python compiles the modules that it imports; pip would compile all that it installs.
 PIP_INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Each test starts processes. Without kept bytecode each of them would compile the library, and start half as fast.

@@ -401,7 +401,7 @@ class Sender:
                     self._producer.refuse_sends()  # instead of holding the lock, which would block other threads
                 unverified: list[Address] = []
                 with suppress(SessionTakenOver):  # Kafka has every record, and the closer knows which of them count
-                    unverified = self._goodbye(timeout_s)
+                    unverified = self._close_session(timeout_s)
                     what = f"the closing of session {self.session.writer.hex()}"
                     self._wait_until(self._session_closed, what, timeout_s, None, leaves=True)
                 while not (answered := self._destinations.refresh(unverified)) and time.monotonic() < deadline:
@@ -417,7 +417,7 @@ class Sender:
             self.is_unverified = True
             raise not_verified(limit_s, self._producer.last_failure, self._token(None))
 
-    def _goodbye(self, timeout_s: float | None) -> list[Address]:
+    def _close_session(self, timeout_s: float | None) -> list[Address]:
         """Close the session when everything is delivered. Returns the partitions whose topics are not verified."""
         while True:
             self.settle(timeout_s, leaves=True)
@@ -624,6 +624,6 @@ def deliver_at_exit(sender: Sender, timeout_s: float, failure: object) -> None:
         sender.close(close_session_s)
     except TopicMismatch as error:
         log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback
-    except OutcomeUnknown as error:  # without the goodbye nothing is lost: its destinations forget the session later
+    except OutcomeUnknown as error:  # a session that is not closed loses nothing: its destinations forget it later
         if close_session_s and sender.is_unverified:
             log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback

@@ -32,7 +32,7 @@ NewLog = Callable[..., Log]
 def quick_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Sessions of the tests, and of the programs that they start, spend less CPU on their start.
 
-    Workers begin from compiled modules, and Java, which lives for seconds, compiles only once what it runs.
+    Python workers import compiled modules (`tests.kit.spark_home`), and Java uses its quick compiler alone.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(spark_home(tmp_path_factory.mktemp("spark-home"))))
