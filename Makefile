@@ -4,10 +4,10 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests properties cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
 
-# Runs of tests side by side: most of a test's time is waiting for Kafka, so that five keep two cores busy.
-TESTERS ?= 5
+# Runs of tests side by side: most of a test's time is waiting for Kafka, so that six keep two cores busy.
+TESTERS ?= 6
 # What `make check` runs of pytest: the pure core, what old logs fold to, and whether each mutant still fits the code.
 PURE_TESTS := tests/unit/schemas tests/unit/dialog tests/unit/routing tests/golden tests/simulation/test_mutants.py
 SEEDS ?= 1500
@@ -65,12 +65,15 @@ suite: $(READY)
 seeds: $(READY)
 	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
-nightly: nightly-tests cluster recycles mutants  ## Tests that take minutes each, 100,000 recycles, all mutants, 10,000 seeds, all faults; hours
+nightly: nightly-tests properties cluster recycles mutants  ## Tests that take minutes each, 100,000 recycles, all mutants, 10,000 seeds, all faults; hours
 	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths
 	$(BIN)/python -m tests.chaos --profile matrix
 
 nightly-tests: $(READY)
 	$(BIN)/python -m pytest tests -m nightly --numprocesses $(TESTERS) --dist loadgroup --durations 20
+
+properties: $(READY)
+	KONVERSE_TEST_EXAMPLES=1000 $(BIN)/python -m pytest tests --numprocesses $(TESTERS) --dist loadgroup
 
 cluster: $(READY)
 	KONVERSE_TEST_BROKERS=3 $(BIN)/python -m pytest tests/conformance -m "not nightly" --numprocesses $(TESTERS) --dist loadgroup

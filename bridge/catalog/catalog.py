@@ -83,6 +83,8 @@ class Catalog:
         self._placed: dict[tuple[str, str], int] = {}
         """Database and service -> offset of the change that put the service on its queue."""
         self._position = 0
+        self._deciding = False
+        """A change is being decided, by the thread that holds `_journal`."""
         self._unreadable = LogThrottle()
         self.routed_version = 0
         """Rises with each change of a database, service, queue or route: they decide where conversations go."""
@@ -308,12 +310,18 @@ class Catalog:
     def refresh(self) -> None:
         """Read new records of the journal. Raises TopicMismatch when its topic was replaced or truncated."""
         with self._journal:
+            if self._deciding:
+                return  # the change has just read it, and would fail at its offset if another one came meanwhile
             for messages, position in self._log.added(self._position):
-                changes = list(self._decoded(_changes_in(messages)))
-                with self._lock:
-                    for offset, change in changes:
-                        self._fold(offset, change)
-                    self._position = position
+                self._take(self._decoded(_changes_in(messages)), position)
+
+    def _take(self, changes: Iterable[tuple[int, Change]], position: int) -> None:
+        """Fold changes with their offsets. `position` is the offset behind the last one."""
+        known = list(changes)
+        with self._lock:
+            for offset, change in known:
+                self._fold(offset, change)
+            self._position = position
 
     # ------------------------------------------------------------------------------------------------------ change
 
@@ -325,22 +333,31 @@ class Catalog:
         """Append a change: the value that `decide` returns, or a drop when it returns None.
 
         `decide` checks the catalog and raises to refuse the change. It is called again whenever another change got the
-        expected offset first. Raises KafkaUnavailable while an open transaction holds up the catalog: no process can
-        read past it, so the expected offset of a change would always be taken.
+        expected offset first; its lookups do not read the journal again. Raises KafkaUnavailable while an open
+        transaction holds up the catalog: no process can read past it, so the expected offset of a change would always
+        be taken.
         """
         with self._journal:
             while True:
                 self.refresh()
-                decided_at = self._position
-                value = decide()
-                if self._gave_id(kind) or self._position != decided_at:  # lookups of `decide` read the journal, too
-                    continue  # another change may have come first
-                change = Change(decided_at, self.database, kind_of(kind), name, value)
+                value = self._decided(decide)
+                if self._gave_id(kind):
+                    continue  # that was a change of its own
+                change = Change(self._position, self.database, kind_of(kind), name, value)
                 what = f"the change of {change.kind} {name!r}"
-                if self._log.append(encode_change(change), what) == change.expected_offset:
-                    self.refresh()
+                record = encode_change(change)
+                offset = self._log.append(record, what)
+                if offset == change.expected_offset:
+                    self._take([(offset, decode_change(record))], offset + 1)
                     break
                 self._log.check_readable(what)
+
+    def _decided(self, decide: Callable[[], Written | None]) -> Written | None:
+        self._deciding = True
+        try:
+            return decide()
+        finally:
+            self._deciding = False
 
     def _gave_id(self, kind: type[object]) -> bool:
         """Write the id of this database in front of its first object. Returns whether it did.

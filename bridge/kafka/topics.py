@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from typing import Any, Final
 from uuid import UUID, uuid4
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigEntry, ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog.objects import Queue
@@ -15,7 +16,7 @@ from konverse.schemas.counting import counted
 from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_topic, snapshot_topic
 
-from .clients import Answer, Kafka
+from .clients import RETRY_EVERY_S, Answer, Kafka
 from .offsets import log_ends
 from .refusals import Need, access_denied, is_refusal, principal_of
 from .topic_faults import BYTES_MIN, misfits
@@ -80,48 +81,80 @@ class Topics:
 
     def ensure(self, name: str, partitions: int, config: dict[str, str], *, may_grow: bool = False) -> bool:
         """Create the topic (True), or check that the existing one fits (False). Raises TopicMismatch."""
-        replicas = self._kafka.settings.replication_factor
-        topic = NewTopic(name, partitions, replication_factor=replicas, config={**_CREATED, **config})
-        try:
-            self._create(topic)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR and not _is_fenced(error):
-                raise InvalidSettings(
-                    f"setting 'replication_factor': {error.args[0].str()}. Start the missing brokers, or configure "
-                    "fewer replicas"
-                ) from None
-            if is_refusal(error.args[0]):
-                self._check_there(name)
-            elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._unavailable(f"topic {name} cannot be created", error, "CREATE", name) from None
-            self._wait_until_visible(name)
-            self.check(name, partitions, config, may_grow=may_grow)
-            return False
-        self._wait_until_visible(name)
-        return True
+        return not self._ensure_all({name: config}, partitions, may_grow=may_grow)
 
-    def _create(self, topic: NewTopic) -> None:
-        """Create a topic. Tries again while all brokers are fenced, as they briefly are after a pause."""
+    def _ensure_all(
+        self, wanted: Mapping[str, dict[str, str]], partitions: int, *, may_grow: bool = False
+    ) -> list[str]:
+        """Create topics with one request, each with its settings. Returns those that existed before, which fit."""
+        refused = {name: error for name, error in self._create(wanted, partitions).items() if error is not None}
+        for name, error in refused.items():
+            self._check_existing(name, error)
+        self._wait_until_visible(wanted)
+        for name in refused:
+            self.check(name, partitions, wanted[name], may_grow=may_grow)
+        return [*refused]
+
+    def _check_existing(self, name: str, error: KafkaException) -> None:
+        """Raise unless the topic was not created because it exists."""
+        reason = error.args[0]
+        if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR and not _is_fenced(error):
+            raise InvalidSettings(
+                f"setting 'replication_factor': {reason.str()}. Start the missing brokers, or configure fewer replicas"
+            ) from None
+        if is_refusal(reason):
+            self._check_there(name)
+        elif reason.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise self._unavailable(f"topic {name} cannot be created", error, "CREATE", name) from None
+
+    def _create(self, wanted: Mapping[str, dict[str, str]], partitions: int) -> dict[str, KafkaException | None]:
+        """Ask Kafka for topics: name -> its refusal, None for a new topic.
+
+        Tries again while all brokers are fenced, as they briefly are after a pause.
+        """
         deadline = time.monotonic() + self._kafka.settings.connect_timeout_s
-        while True:
-            try:
-                self._kafka.admin.create_topics([topic], operation_timeout=10)[topic.topic].result()
-            except KafkaException as error:
-                if not _is_fenced(error) or time.monotonic() > deadline:
-                    raise
+        replicas = self._kafka.settings.replication_factor
+        answers: dict[str, KafkaException | None] = dict.fromkeys(wanted)
+        again = [*wanted]
+        while again:
+            topics = [
+                NewTopic(name, partitions, replication_factor=replicas, config={**_CREATED, **wanted[name]})
+                for name in again
+            ]
+            for name, answer in self._kafka.admin.create_topics(topics, operation_timeout=10).items():
+                try:
+                    answer.result()
+                except KafkaException as error:
+                    answers[name] = error
+                else:
+                    answers[name] = None
+            again = [name for name, error in answers.items() if error is not None and _is_fenced(error)]
+            if again and time.monotonic() > deadline:
+                break
+            if again:
                 time.sleep(_FENCED_AGAIN_S)
-            else:
-                return
+        return answers
 
     def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
         """Make a new queue on new topics, or on existing ones that fit and have never held a record.
 
-        Raises TopicMismatch for other topics.
+        Raises TopicMismatch for other topics; then it creates none.
         """
-        found = [each for each, config in topics_of(topic).items() if not self.ensure(each, partitions, config)]
-        self._check_unused(name, found, partitions)
+        wanted = topics_of(topic)
+        existing = self._seen(wanted)
+        for each in existing:
+            self.check(each, partitions, wanted[each])
+        existing += self._ensure_all({each: wanted[each] for each in wanted if each not in existing}, partitions)
+        self._check_unused(name, existing, partitions)
         ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
+
+    def _seen(self, names: Collection[str]) -> list[str]:
+        """The topics that exist. None when this process may not see one: creating it tells which right is missing."""
+        try:
+            return [name for name, found in self._described_all(names).items() if found is not None]
+        except AccessDenied:
+            return []
 
     def _check_unused(self, queue: str, names: list[str], partitions: int) -> None:
         """Raise TopicMismatch when one of these topics has held records.
@@ -143,7 +176,7 @@ class Topics:
         topics = self._names()
         if name in topics:
             return []
-        self._check_visible(name)
+        self._described(name)  # raises AccessDenied: a list of all topics omits those that this process may not see
         end = f".{escape(NATIVE_SUBSCRIPTION)}.journal"
         return sorted(one for one in topics if one.startswith(f"{escape(instance)}.") and one.endswith(end))
 
@@ -168,7 +201,7 @@ class Topics:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     what = f"topic {name} of a dropped queue cannot be deleted"
                     raise self._unavailable(what, error, "DELETE", name) from None
-            if not _soon(lambda name=name: self._leaders(name) is None):  # type: ignore[misc]
+            if not _soon(lambda name=name: self._described(name) is None):  # type: ignore[misc]
                 raise TopicMismatch(f"topic {name} was deleted but is still served after {_VISIBLE_WITHIN_S} s")
 
     def check_queue(self, queue: Queue) -> None:
@@ -241,28 +274,11 @@ class Topics:
 
     def partitions(self, name: str) -> int | None:
         """Number of partitions; None when the topic does not exist."""
-        leaders = self._leaders(name)
-        return None if leaders is None else len(leaders)
+        found = self._described(name)
+        return None if found is None else len(found.partitions)
 
     def _replicas(self, name: str) -> int:
         return replicas_of(self._known(name))
-
-    def _leaders(self, name: str) -> list[int] | None:
-        """Leader of each partition, -1 for none at present; None when the topic does not exist."""
-        try:
-            metadata = self._kafka.metadata()
-        except KafkaException as error:
-            raise self._unavailable("topics cannot be listed", error, "DESCRIBE", name) from None
-        topic = metadata.topics.get(name)
-        if topic is None:
-            self._check_visible(name)
-        if topic is None or topic.error is not None:
-            return None
-        return [partition.leader for partition in topic.partitions.values()]
-
-    def _check_visible(self, name: str) -> None:
-        """Raise AccessDenied when this process may not see the topic: a list of all topics omits such a topic."""
-        self._described(name)
 
     def _check_there(self, name: str) -> None:
         """Raise AccessDenied unless the topic exists: this process may not create it."""
@@ -297,10 +313,19 @@ class Topics:
 
     def _described(self, name: str) -> TopicDescription | None:
         """Description of a topic; None when the contacted broker does not know it."""
+        return self._described_all([name])[name]
+
+    def _described_all(self, names: Collection[str]) -> dict[str, TopicDescription | None]:
+        """Name -> description; None for topics that the contacted broker does not know."""
+        within_s = min(self._kafka.settings.connect_timeout_s, RETRY_EVERY_S)
+        asked = self._kafka.admin.describe_topics(TopicCollection([*names]), request_timeout=within_s)
+        return {name: self._answered(name, answer) for name, answer in asked.items()}
+
+    def _answered(self, name: str, asked: Future[TopicDescription]) -> TopicDescription | None:
         topics = TopicCollection([name])
         try:
             found: TopicDescription = self._kafka.answer(
-                lambda timeout_s: self._kafka.admin.describe_topics(topics, request_timeout=timeout_s)[name]
+                lambda timeout_s: self._kafka.admin.describe_topics(topics, request_timeout=timeout_s)[name], asked
             )
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -320,10 +345,26 @@ class Topics:
             if found != identifiers.get(name, found):
                 raise TopicMismatch(lost_topic(bootstrap, queue, name, AGAIN))
 
-    def _wait_until_visible(self, name: str) -> None:
-        """Wait until the contacted broker knows the topic and all its leaders: creation is asynchronous."""
-        if not _soon(lambda: min(self._leaders(name) or [-1]) >= 0):
-            raise TopicMismatch(f"topic {name} was created but is still not served after {_VISIBLE_WITHIN_S} s")
+    def _wait_until_visible(self, names: Collection[str]) -> None:
+        """Wait until the contacted broker knows the topics and all their leaders: creation is asynchronous."""
+        missing = [*names]
+
+        def visible() -> bool:
+            missing[:] = [name for name, found in self._described_all(missing).items() if not _is_led(found)]
+            return not missing
+
+        if missing and not _soon(visible):
+            raise TopicMismatch(f"topic {missing[0]} was created but is still not served after {_VISIBLE_WITHIN_S} s")
+
+
+def _leaders_of(found: TopicDescription) -> list[int]:
+    """Leader of each partition, -1 for none at present."""
+    leaders: list[Node | None] = [partition.leader for partition in found.partitions]  # its type forgets None
+    return [-1 if leader is None else leader.id for leader in leaders]
+
+
+def _is_led(found: TopicDescription | None) -> bool:
+    return found is not None and min(_leaders_of(found), default=-1) >= 0
 
 
 def _soon(answer: Callable[[], Answer], within_s: float = _VISIBLE_WITHIN_S) -> Answer:

@@ -15,7 +15,7 @@ from examples.sales.orders import SHIPPED
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(400)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ORDERS: Final = 900
+ORDERS: Final = 400
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -39,7 +39,12 @@ _LOCK_DEADLINE_S: Final = 300.0
 
 Provider = Literal["environment", "docker", "local"]
 
-_PATIENT: Final = {"broker.session.timeout.ms": "600000", "group.consumer.session.timeout.ms": "6000"}
+_PATIENT: Final = {
+    "broker.session.timeout.ms": "600000",
+    "broker.heartbeat.interval.ms": "2000",
+    "group.consumer.session.timeout.ms": "6000",
+    "metadata.max.idle.interval.ms": "10000",
+}
 """Settings for a broker that all tests share and no test kills. On a busy machine the broker's heartbeat may reach the
 controller seconds late, and a fenced broker may never coordinate its consumer groups again (NotCoordinatorException). A
 reader's heartbeat may be late by more than the 2 s that the stack sets; then the group would give the reader's

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.dialog.state.endpoint import Endpoint
@@ -25,7 +25,6 @@ def folded(rows: list[Row], start: int = 0) -> Side:
     return side
 
 
-@settings(max_examples=400)
 @given(scripts, st.sampled_from(STARTS))
 def test_the_fold_accepts_the_same_records_as_the_reference(script: list[Step], start: int) -> None:
     rows = rows_of(script, start, start)

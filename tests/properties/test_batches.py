@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
@@ -26,7 +26,6 @@ def test_winners_are_read_back(some: Winners) -> None:
     assert decode_winners(encode_winners(some)) == some
 
 
-@settings(max_examples=300)
 @given(damaged(st.one_of(batches().map(encode_batch), winners.map(encode_winners))))
 def test_a_batch_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     with suppress(MalformedRecord):
@@ -43,7 +42,6 @@ def test_a_decision_is_no_batch(some: Winners) -> None:
         decode_batch(encode_winners(some))
 
 
-@settings(max_examples=150)
 @given(st.data())
 def test_rows_in_any_order_and_number_are_accepted_as_their_tasks_wrote_them(data: st.DataObject) -> None:
     query, side = Query(), Side("orders")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.dialog.fold.ingest import ingest
@@ -33,7 +33,6 @@ def in_chunks(state: Partition, rows: list[Row], cuts: list[int]) -> None:
         ingest(state, columns_of(rows[start:end], state.ingest_to))
 
 
-@settings(max_examples=400)
 @given(scripts, starts, starts)
 def test_a_log_is_folded_alike_with_and_without_prediction(script: list[Step], counter: int, sequence: int) -> None:
     rows = rows_of(script, counter, sequence)
@@ -54,7 +53,6 @@ def test_a_log_is_folded_alike_in_pieces_of_any_size(
     assert outcome(whole.state) == outcome(cut.state)
 
 
-@settings(max_examples=150)
 @given(scripts, scripts, starts)
 def test_discarding_the_predictions_midway_changes_nothing(before: list[Step], behind: list[Step], start: int) -> None:
     """As after recovery from a state without predictions."""

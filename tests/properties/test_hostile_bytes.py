@@ -73,7 +73,6 @@ JOURNAL: Final = st.one_of(commits.map(encode_commit), claims.map(encode_claim),
 CHANGES: Final = changes.map(encode_change)
 
 
-@settings(max_examples=500)
 @given(damaged(HEADERS))
 def test_an_envelope_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     assert seconds(decode, data) < SECONDS_MAX
@@ -86,7 +85,6 @@ def test_an_envelope_or_malformed_record_comes_of_any_bytes(data: bytes) -> None
         assert data.endswith(encode_suffix(value.suffix)), "one record in two forms"
 
 
-@settings(max_examples=300)
 @given(damaged(JOURNAL))
 def test_a_journal_record_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     assert seconds(decode_journal, data) < SECONDS_MAX
@@ -94,7 +92,6 @@ def test_a_journal_record_or_malformed_record_comes_of_any_bytes(data: bytes) ->
     assert value is MalformedRecord or isinstance(value, Claim | Commit | Part)
 
 
-@settings(max_examples=300)
 @given(damaged(CHANGES))
 def test_a_change_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     assert seconds(decode_change, data) < SECONDS_MAX
@@ -102,7 +99,6 @@ def test_a_change_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     assert value is MalformedRecord or isinstance(value, Change)
 
 
-@settings(max_examples=300)
 @given(
     st.one_of(
         st.binary(max_size=20), st.builds(lambda c, r: c + r, st.binary(min_size=16, max_size=16), st.just(b"I"))

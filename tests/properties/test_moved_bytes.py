@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
@@ -21,7 +21,6 @@ def test_the_state_of_an_endpoint_is_read_back_from_its_pieces(moved: Moved, siz
     assert decode_moved(b"".join(pieces)) == moved
 
 
-@settings(max_examples=300)
 @given(damaged(moved_states().map(encode_moved)))
 def test_a_state_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.dialog.owner.events import Append, DataRead, Drained, ReadData, ReadJournal, Recover
@@ -88,7 +88,6 @@ def recovered(life: Life, pieces: int) -> Driver:
     return reader
 
 
-@settings(max_examples=120)
 @given(scripts, works, st.sampled_from([1, 2, 3, 7, 1000]))
 def test_a_recovering_owner_comes_to_the_state_of_the_one_before(
     script: list[Step], work: list[tuple[str, int]], pieces: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.dialog.session.dialogs import SessionDialog
@@ -61,7 +61,6 @@ class Kafka:
         self.write(self.past[len(self.past) - count :])
 
 
-@settings(max_examples=200)
 @given(lives)
 def test_every_message_is_received_once_and_in_call_order(life: list[tuple[str, int]]) -> None:
     kafka = Kafka()

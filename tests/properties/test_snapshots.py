@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.dialog.fold import snapshot
@@ -24,7 +24,6 @@ from tests.properties.test_replay import Life, works
 LOG: LogIdentity = log_of()
 
 
-@settings(max_examples=150)
 @given(scripts, works, works, st.sampled_from([1, 2, 1000]))
 def test_the_state_comes_back_from_pieces_that_were_made_while_it_changed(
     script: list[Step], before: list[tuple[str, int]], during: list[tuple[str, int]], size: int
@@ -66,7 +65,6 @@ def test_a_record_of_a_snapshot_is_read_back(record: Chunk | SnapshotEnd) -> Non
     assert decode(encode(record)) == record
 
 
-@settings(max_examples=300)
 @given(damaged(st.one_of(CHUNKS, ENDS).map(encode)))
 def test_a_record_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     try:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.kit.pool_world import World
 
-SEEDS: Final = 400
+SEEDS: Final = 150
+"""A sample: `make recycles` runs worlds until 100,000 conversations have been recycled."""
 
 
 @pytest.mark.parametrize("tens", range(SEEDS // 10))

@@ -27,12 +27,10 @@ pytestmark = pytest.mark.timeout(600)  # nothing here waits; a slow machine take
 FIRST: Final = 1_500
 """`make seeds`, a part of `make test`, runs the seeds before this one, and requires every path of them."""
 
-SEEDS: Final = 60
-LOSSY: Final = 60
-"""Runs that lose data are short."""
-
-FORGED: Final = 15
-VERIFIED: Final = 60
+SEEDS: Final = 12
+LOSSY: Final = 20
+FORGED: Final = 6
+VERIFIED: Final = 15
 TRACED: Final = 5
 
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from konverse.dialog.batch.task import Task, TaskOf
@@ -130,7 +130,6 @@ def log_of_one_attempt_in_two_batches() -> list[ReceivedMessages]:
     return log
 
 
-@settings(max_examples=300, deadline=None)  # the first example initializes Arrow and numpy
 @example(log_of_one_attempt_in_two_batches(), [], [False])
 @example(log_of_one_attempt_in_two_batches(), [5], [False, True])
 @given(logs(), st.lists(st.integers(0, 50), max_size=4), st.lists(st.booleans(), min_size=5, max_size=5))
@@ -282,7 +281,6 @@ def test_each_of_many_rows_under_one_number_is_examined_once(monkeypatch: pytest
     assert len(examined) == len(rows)
 
 
-@settings(max_examples=100, deadline=None)  # the first example initializes Arrow and numpy
 @given(st.lists(st.tuples(st.sampled_from(["row", "row", "decide", "veto"]), st.integers(0, 4), st.integers(0, 1))))
 def test_of_too_many_queries_the_one_that_the_owner_forgets_is_forgotten(steps: list[tuple[str, int, int]]) -> None:
     side, judge, known = Side("orders"), Scribe("judge"), Acceptance()

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.identifiers import owner_writer, session_writer
@@ -104,7 +104,6 @@ def test_an_owners_void_in_place_of_its_output_is_not_contested_and_a_sessions_i
 BODIES: Final = st.sampled_from([b"honest", b"forged", b""])
 
 
-@settings(max_examples=200, deadline=None)  # the first example initializes Arrow and numpy
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 1), BODIES), max_size=30),
     st.lists(st.integers(0, 30), max_size=4),

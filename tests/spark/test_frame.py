@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
@@ -61,13 +61,11 @@ def assert_same(found: frame.Frame, headers: list[bytes | None]) -> None:
         assert found.message_type[row].as_py() == envelope.suffix.message_type
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.none() | envelopes.map(encode_envelope), max_size=20))
 def test_honest_headers_decode_in_bulk_as_one_by_one(headers: list[bytes | None]) -> None:
     assert_same(frame.decode(headers), headers)
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.lists(damaged(envelopes.map(encode_envelope)), max_size=12))
 def test_damaged_headers_decode_in_bulk_as_one_by_one(headers: list[bytes]) -> None:
     assert_same(frame.decode(headers), [*headers])
@@ -117,13 +115,11 @@ def read(data: bytes) -> str | None:
         return None
 
 
-@settings(max_examples=300, deadline=None)
 @given(suffixes.map(encode_suffix))
 def test_the_message_type_of_a_suffix_is_found_without_building_it(data: bytes) -> None:
     assert suffix.message_type(data) == decode_suffix(data).message_type
 
 
-@settings(max_examples=1000, deadline=None)
 @given(damaged(suffixes.map(encode_suffix)))
 def test_a_suffix_is_walked_only_where_the_decoder_takes_it(data: bytes) -> None:
     expected = read(data)

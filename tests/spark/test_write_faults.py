@@ -316,6 +316,7 @@ def test_a_batch_that_is_too_large_says_so(
     assert drain(shop, "Orders") == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_batch_as_large_as_one_may_be_is_received(servers: Servers, shop: Broker, database: str) -> None:

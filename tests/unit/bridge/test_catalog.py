@@ -14,7 +14,16 @@ import pytest
 from konverse.bridge.catalog.catalog import FIRST_USER_ID, Catalog
 from konverse.bridge.catalog.journal import CatalogLog
 from konverse.bridge.kafka import log_reader
-from konverse.schemas.catalog.objects import Change, Contract, MessageType, Queue, SentBy, Validation, encode_change
+from konverse.schemas.catalog.objects import (
+    Change,
+    Contract,
+    MessageType,
+    Queue,
+    SentBy,
+    Validation,
+    decode_change,
+    encode_change,
+)
 from konverse.schemas.catalog.priorities import BrokerPriority
 from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, LOCAL, Route
 from konverse.schemas.errors import NotInContract, TopicMismatch
@@ -150,6 +159,38 @@ def test_a_change_that_another_one_overtakes_while_it_is_checked_is_checked_agai
 
     catalog.change("urgent", decide, BrokerPriority)
     assert catalog.known(BrokerPriority) == [BrokerPriority("urgent", CONTRACT, level=9)]
+
+
+def test_a_change_reads_the_journal_once_however_much_its_check_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka: Any = None
+    catalog = Catalog(kafka, "default", "sales")
+    catalog._log.topic_id = bytes(16)
+    written: list[bytes] = []
+    reads: list[int] = []
+
+    def added(position: int) -> Iterator[tuple[list[Any], int]]:
+        reads.append(position)
+        yield [], position
+
+    monkeypatch.setattr(catalog._log, "added", added)
+
+    def append(data: bytes, _what: str) -> int:
+        written.append(data)
+        return len(written) - 1
+
+    monkeypatch.setattr(catalog._log, "append", append)
+
+    def decide() -> MessageType:
+        assert catalog.find(Queue, "absent") is None
+        assert catalog.all(Queue) == []
+        return MessageType(KIND)
+
+    catalog.change(KIND, decide, MessageType)
+    catalog.change(CONTRACT, lambda: Contract(CONTRACT), Contract)
+    assert reads == [0, 0, 1, 2]  # the first change is made again behind the id of the database
+    assert [decode_change(record).expected_offset for record in written] == [0, 1, 2]
+    assert catalog.get_known(MessageType, KIND) == MessageType(KIND)
+    assert catalog.id_of(Contract, CONTRACT) == FIRST_USER_ID + 2
 
 
 def test_an_alter_keeps_the_number_of_a_built_in_object_and_a_drop_does_not() -> None:

@@ -40,13 +40,7 @@ class Admin:
         self.refreshed += 1
 
     def _next(self) -> Future[Any]:
-        future: Future[Any] = Future()
-        answer = next(self._answers)
-        if isinstance(answer, int):
-            future.set_exception(KafkaException(KafkaError(answer)))
-        else:
-            future.set_result(answer)
-        return future
+        return _done(next(self._answers))
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         """Describe one topic."""
@@ -166,3 +160,46 @@ def test_too_few_brokers_for_the_replicas_are_a_wrong_setting_at_once(monkeypatc
     with pytest.raises(InvalidSettings, match="setting 'replication_factor'"):
         created(controller, monkeypatch)
     assert len(controller.texts) == 1, "asked once"
+
+
+def test_the_topics_of_a_queue_are_created_by_one_request() -> None:
+    known: dict[str, Any] = {}
+    created: list[list[str]] = []
+    led = [SimpleNamespace(leader=SimpleNamespace(id=1))]
+
+    class Brokers(Controller):
+        def create_topics(self, topics: list[NewTopic], **_: Any) -> dict[str, Future[None]]:
+            created.append([topic.topic for topic in topics])
+            known.update({topic.topic: SimpleNamespace(**vars(DESCRIBED), partitions=led) for topic in topics})
+            return {topic.topic: _done(None) for topic in topics}
+
+        def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+            return {name: _done(known.get(name, UNKNOWN)) for name in topics.topic_names}
+
+    kafka: Any = SimpleNamespace(
+        settings=SimpleNamespace(connect_timeout_s=WAIT_S, replication_factor=-1),
+        admin=Brokers(),
+        answer=lambda _ask, asked: asked.result(),
+    )
+    queue = Topics(kafka).make_queue("Orders", "sales.Orders", 1, 0)
+    assert created == [["sales.Orders", "sales.Orders.queue.journal", "sales.Orders.queue.snapshot"]]
+    assert (queue.data_topic_id, queue.journal_topic_id) == (IDENTIFIER, IDENTIFIER)
+
+
+def test_a_partition_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """confluent-kafka gives such a partition no leader, although its types say that there is one."""
+    monkeypatch.setattr(module, "_VISIBLE_WITHIN_S", 5.0)
+    without = SimpleNamespace(**vars(DESCRIBED), partitions=[SimpleNamespace(leader=None)])
+    led = SimpleNamespace(**vars(DESCRIBED), partitions=[SimpleNamespace(leader=SimpleNamespace(id=0))])
+    asking = topics(UNKNOWN, without, led)
+    asking._wait_until_visible(["orders"])
+    assert next(asking._kafka.admin._answers) is led  # type: ignore[attr-defined]
+
+
+def _done(answer: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(answer, int):
+        future.set_exception(KafkaException(KafkaError(answer)))
+    else:
+        future.set_result(answer)
+    return future

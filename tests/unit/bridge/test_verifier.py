@@ -37,6 +37,8 @@ from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
+pytestmark = pytest.mark.xdist_group("histories")  # simulated once, not by each worker
+
 SWARMS = {seed: draw(Choices(seed, None)) for seed in range(70)}
 SEEDS = [
     seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers or swarm.cuts)

@@ -16,6 +16,8 @@ from tests.kit.simulator.swarm import Swarm, draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
+pytestmark = pytest.mark.xdist_group("histories")  # simulated once, not by each worker
+
 SEEDS = range(15)
 
 
