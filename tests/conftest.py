@@ -50,6 +50,9 @@ _AUTHORIZER: Final = {
 DISTURBED: Final = "own Kafka"
 """The group of tests that disturb servers. One worker runs them, one after the other, on one stack."""
 
+ID_LENGTH_MAX = 60
+"""Characters of a parameter that the name of a test shows."""
+
 PROOF_S = 4 * 3_600
 """Timeout of one property with all its examples."""
 
@@ -65,6 +68,13 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SMALL_JAVA)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten long parameters: pytest puts the id into the environment, and Linux starts no process with 128 KiB."""
+    if isinstance(val, str | bytes) and len(val) > ID_LENGTH_MAX:
+        return f"{val[:ID_LENGTH_MAX]!r} and {len(val) - ID_LENGTH_MAX} more"
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)
