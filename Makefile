@@ -4,7 +4,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests properties cluster recycles lint mypy pyright collect coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test suite seeds nightly nightly-tests properties cluster recycles lint mypy pyright layers collect coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that six keep two cores busy.
 TESTERS ?= 6
@@ -85,11 +85,13 @@ recycles: $(READY)
 lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	PYTHONPATH=.namespace/checkers $(BIN)/lint-imports --no-cache
-	+@$(MAKE) --no-print-directory --jobs 2 --output-sync mypy pyright collect
+	+@$(MAKE) --no-print-directory --jobs 2 --output-sync mypy pyright collect layers
 
 mypy pyright: $(READY)
 	$(BIN)/$@
+
+layers: $(READY)
+	PYTHONPATH=.namespace/checkers $(BIN)/lint-imports --no-cache
 
 # Also compiles the tests, beside mypy: in a fresh clone each of the testers would do that for itself.
 collect: $(READY)

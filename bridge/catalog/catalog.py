@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from uuid import UUID
 
 from confluent_kafka import Message
@@ -98,6 +98,8 @@ class Catalog:
         """Sends found to be allowed. A change replaces the set, so no earlier result enters the new one."""
         self._ways: dict[tuple[str, str, str, str], tuple[Queue, Queue]] = {}
         """Source, target, contract and database of the target -> queues. Replaced with each change, like `_allowed`."""
+        self._sorted: dict[tuple[str, str], Sequence[CatalogObject]] = {}
+        """Database and kind -> objects by name: each BEGIN DIALOG looks for priorities. Emptied by each change."""
 
     # ------------------------------------------------------------------------------------------------------- read
 
@@ -135,8 +137,12 @@ class Catalog:
     def known_in(self, database: str, kind: type[Object]) -> list[Object]:
         """All objects of a kind in a database of this instance, as far as known here, sorted by name."""
         with self._lock:
-            objects = {**BORN_WITH, **self._objects.get(database, {})}
-        return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
+            found = self._sorted.get((database, kind_of(kind)))
+            if found is None:
+                objects = {**BORN_WITH, **self._objects.get(database, {})}
+                found = sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
+                self._sorted[database, kind_of(kind)] = found
+        return cast("list[Object]", found[:])
 
     def queues(self) -> dict[str, Queue]:
         """Data topic -> queue, for all databases of the instance, as far as known here; Kafka is not asked."""
@@ -419,6 +425,7 @@ class Catalog:
             objects[key] = value
         self._allowed = set()
         self._ways = {}
+        self._sorted.clear()
         if isinstance(value if value is not None else known, _ROUTED) or key in BORN_WITH:
             self.routed_version += 1
 

