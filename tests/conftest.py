@@ -71,7 +71,10 @@ def pytest_configure() -> None:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Shorten long parameters: pytest puts the id into the environment, and Linux starts no process with 128 KiB."""
+    """Shorten long parameters.
+
+    Pytest puts the id into an environment variable, and Linux starts no process with a variable of 128 KiB.
+    """
     if isinstance(val, str | bytes) and len(val) > ID_LENGTH_MAX:
         return f"{val[:ID_LENGTH_MAX]!r} and {len(val) - ID_LENGTH_MAX} more"
     return None

@@ -142,7 +142,7 @@ class Catalog:
                 objects = {**BORN_WITH, **self._objects.get(database, {})}
                 found = sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
                 self._sorted[database, kind_of(kind)] = found
-        return cast("list[Object]", found[:])
+        return cast("list[Object]", [*found])
 
     def queues(self) -> dict[str, Queue]:
         """Data topic -> queue, for all databases of the instance, as far as known here; Kafka is not asked."""
@@ -317,7 +317,7 @@ class Catalog:
         """Read new records of the journal. Raises TopicMismatch when its topic was replaced or truncated."""
         with self._journal:
             if self._deciding:
-                return  # the change has just read it, and would fail at its offset if another one came meanwhile
+                return  # `change` has just read it, and appends again if another change came meanwhile
             for messages, position in self._log.added(self._position):
                 self._take(self._decoded(_changes_in(messages)), position)
 

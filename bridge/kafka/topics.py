@@ -129,16 +129,15 @@ class Topics:
                 else:
                     answers[name] = None
             again = [name for name, error in answers.items() if error is not None and _is_fenced(error)]
-            if again and time.monotonic() > deadline:
+            if not again or time.monotonic() > deadline:
                 break
-            if again:
-                time.sleep(_FENCED_AGAIN_S)
+            time.sleep(_FENCED_AGAIN_S)
         return answers
 
     def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
         """Make a new queue on new topics, or on existing ones that fit and have never held a record.
 
-        Raises TopicMismatch for other topics; then it creates none.
+        Raises TopicMismatch for other topics, before it creates any if this process may see them.
         """
         wanted = topics_of(topic)
         existing = self._seen(wanted)
@@ -150,7 +149,10 @@ class Topics:
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
 
     def _seen(self, names: Collection[str]) -> list[str]:
-        """The topics that exist. None when this process may not see one: creating it tells which right is missing."""
+        """The topics that exist; an empty list if this process may not see one of them.
+
+        Creating that one tells which right is missing.
+        """
         try:
             return [name for name, found in self._described_all(names).items() if found is not None]
         except AccessDenied:
@@ -357,14 +359,12 @@ class Topics:
             raise TopicMismatch(f"topic {missing[0]} was created but is still not served after {_VISIBLE_WITHIN_S} s")
 
 
-def _leaders_of(found: TopicDescription) -> list[int]:
-    """Leader of each partition, -1 for none at present."""
-    leaders: list[Node | None] = [partition.leader for partition in found.partitions]  # its type forgets None
-    return [-1 if leader is None else leader.id for leader in leaders]
-
-
 def _is_led(found: TopicDescription | None) -> bool:
-    return found is not None and min(_leaders_of(found), default=-1) >= 0
+    """Whether the topic exists and each partition has a leader."""
+    if found is None:
+        return False
+    leaders: list[Node | None] = [partition.leader for partition in found.partitions]  # its type forgets None
+    return bool(leaders) and None not in leaders
 
 
 def _soon(answer: Callable[[], Answer], within_s: float = _VISIBLE_WITHIN_S) -> Answer:

@@ -14,8 +14,8 @@ HEAD: Final = """# Proof
 Look up here when each long check was run, on which commit and with which result. `make test` runs on every change. The
 checks below take minutes to hours, so each is run on a commit of its own. `make proof` lists them;
 `make proof CHECK=seeds` runs one on the present commit and writes its row. A row says nothing about later commits.
-`make nightly` is the rows "mutants", "chaos", "nightly-tests", "cluster" and "recycles", and 10,000 of the seeds, in
-one run.
+`make nightly` is the rows "mutants", "chaos", "nightly-tests", "cluster" and "recycles", 10,000 of the seeds, and 1,000
+examples of each property, in one run.
 
 | Check | Command | Date | Commit | Machine | Took | Result |
 |---|---|---|---|---|---|---|

@@ -8,11 +8,14 @@ import pytest
 
 from tests.kit.pool_world import World
 
-SEEDS: Final = 150
-"""A sample: `make recycles` runs worlds until 100,000 conversations have been recycled."""
+SAMPLE: Final = 15
+TENS: Final = 40
+"""Tens of seeds: `make test` runs a sample, `make nightly` the others."""
 
 
-@pytest.mark.parametrize("tens", range(SEEDS // 10))
+@pytest.mark.parametrize(
+    "tens", [*range(SAMPLE), *(pytest.param(tens, marks=pytest.mark.nightly) for tens in range(SAMPLE, TENS))]
+)
 def test_a_pool_keeps_its_guarantees_in_seeded_simulations(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):
         world = World(seed)

@@ -27,11 +27,12 @@ pytestmark = pytest.mark.timeout(600)  # nothing here waits; a slow machine take
 FIRST: Final = 1_500
 """`make seeds`, a part of `make test`, runs the seeds before this one, and requires every path of them."""
 
-SEEDS: Final = 12
-LOSSY: Final = 20
-FORGED: Final = 6
-VERIFIED: Final = 15
 TRACED: Final = 5
+
+
+def counts(sample: int, whole: int) -> pytest.MarkDecorator:
+    """Run the test with a sample of its seeds, and at night with all: the seeds of `make test` hold the same rules."""
+    return pytest.mark.parametrize("count", [sample, pytest.param(whole, marks=pytest.mark.nightly)])
 
 
 def held(tally: Tally) -> str:
@@ -41,20 +42,24 @@ def held(tally: Tally) -> str:
     )
 
 
-def test_every_invariant_holds_in_every_seeded_run() -> None:
-    assert not held(run(range(FIRST, FIRST + SEEDS)))
+@counts(12, 60)
+def test_every_invariant_holds_in_every_seeded_run(count: int) -> None:
+    assert not held(run(range(FIRST, FIRST + count)))
 
 
-def test_every_invariant_that_is_kept_holds_when_data_is_lost() -> None:
-    assert not held(run(seeds_from(FIRST, LOSSY, ["losses"])))
+@counts(20, 60)
+def test_every_invariant_that_is_kept_holds_when_data_is_lost(count: int) -> None:
+    assert not held(run(seeds_from(FIRST, count, ["losses"])))
 
 
-def test_every_sender_is_heard_when_strangers_forge_its_records() -> None:
-    assert not held(run(seeds_from(FIRST, FORGED, ["forgers"])))
+@counts(6, 15)
+def test_every_sender_is_heard_when_strangers_forge_its_records(count: int) -> None:
+    assert not held(run(seeds_from(FIRST, count, ["forgers"])))
 
 
-def test_the_verifier_alone_holds_the_product_to_be_right() -> None:
-    assert not held(run(range(VERIFIED), judge=Judge.VERIFIER))
+@counts(15, 60)
+def test_the_verifier_alone_holds_the_product_to_be_right(count: int) -> None:
+    assert not held(run(range(count), judge=Judge.VERIFIER))
 
 
 def test_the_verifier_alone_judges_the_logs_that_a_broken_product_leaves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def test_catalog_lookups_do_not_wait_for_a_refresh_that_waits_for_kafka(monkeypa
 def test_a_change_that_another_one_overtakes_while_it_is_checked_is_checked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The lookups of a check read the journal, too: an offset read after them would hide the change in between."""
+    """Its lookups do not see a change in between, which has taken the offset that the change expects."""
     kafka: Any = None
     catalog = Catalog(kafka, "default", "sales")
     journal: list[Any] = []

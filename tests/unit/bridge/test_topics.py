@@ -162,28 +162,47 @@ def test_too_few_brokers_for_the_replicas_are_a_wrong_setting_at_once(monkeypatc
     assert len(controller.texts) == 1, "asked once"
 
 
+LED = SimpleNamespace(leader=SimpleNamespace(id=1))
+ORDERS = ["sales.Orders", "sales.Orders.queue.journal", "sales.Orders.queue.snapshot"]
+
+
+class Cluster:
+    """Creates and describes topics."""
+
+    def __init__(self, *existing: str, partitions: int = 1) -> None:
+        self.requests: list[list[str]] = []
+        """Names in each request to create topics."""
+        self._known = {name: SimpleNamespace(**vars(DESCRIBED), partitions=[LED] * partitions) for name in existing}
+
+    def create_topics(self, topics: list[NewTopic], **_: Any) -> dict[str, Future[None]]:
+        """Create all of them."""
+        self.requests.append([topic.topic for topic in topics])
+        self._known.update({topic.topic: SimpleNamespace(**vars(DESCRIBED), partitions=[LED]) for topic in topics})
+        return {topic.topic: _done(None) for topic in topics}
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        """Describe them; an unknown one is an error."""
+        return {name: _done(self._known.get(name, UNKNOWN)) for name in topics.topic_names}
+
+    def topics(self) -> Topics:
+        """Access to this cluster."""
+        settings = SimpleNamespace(connect_timeout_s=WAIT_S, replication_factor=-1)
+        kafka: Any = SimpleNamespace(settings=settings, admin=self, answer=lambda _ask, asked: asked.result())
+        return Topics(kafka)
+
+
 def test_the_topics_of_a_queue_are_created_by_one_request() -> None:
-    known: dict[str, Any] = {}
-    created: list[list[str]] = []
-    led = [SimpleNamespace(leader=SimpleNamespace(id=1))]
-
-    class Brokers(Controller):
-        def create_topics(self, topics: list[NewTopic], **_: Any) -> dict[str, Future[None]]:
-            created.append([topic.topic for topic in topics])
-            known.update({topic.topic: SimpleNamespace(**vars(DESCRIBED), partitions=led) for topic in topics})
-            return {topic.topic: _done(None) for topic in topics}
-
-        def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
-            return {name: _done(known.get(name, UNKNOWN)) for name in topics.topic_names}
-
-    kafka: Any = SimpleNamespace(
-        settings=SimpleNamespace(connect_timeout_s=WAIT_S, replication_factor=-1),
-        admin=Brokers(),
-        answer=lambda _ask, asked: asked.result(),
-    )
-    queue = Topics(kafka).make_queue("Orders", "sales.Orders", 1, 0)
-    assert created == [["sales.Orders", "sales.Orders.queue.journal", "sales.Orders.queue.snapshot"]]
+    cluster = Cluster()
+    queue = cluster.topics().make_queue("Orders", "sales.Orders", 1, 0)
+    assert cluster.requests == [ORDERS]
     assert (queue.data_topic_id, queue.journal_topic_id) == (IDENTIFIER, IDENTIFIER)
+
+
+def test_beside_an_existing_topic_that_does_not_fit_none_is_created() -> None:
+    cluster = Cluster(ORDERS[-1], partitions=2)
+    with pytest.raises(TopicMismatch, match="snapshot has 2 partitions, not 1"):
+        cluster.topics().make_queue("Orders", "sales.Orders", 1, 0)
+    assert cluster.requests == []
 
 
 def test_a_partition_without_a_leader_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
